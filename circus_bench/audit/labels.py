@@ -1,0 +1,121 @@
+"""The label table: one row a query, with the evidence, as a parquet file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from circus_bench.audit.pool import Pool
+from circus_bench.benchmark import Condition, Fingerprint
+from circus_bench.errors import FormatError, MismatchError
+from circus_bench.files import read_parquet, write_parquet
+from circus_bench.metrics.shortcut import Label, ShortcutLabels
+from circus_bench.runs import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA_VERSION = 1
+_METADATA = b"circus_bench"
+
+
+class Subset(StrEnum):
+    """The part of a benchmark that a score is taken over."""
+
+    FULL = "full"
+    SF = "sf"
+    """Shortcut-free: composition_required and unresolved."""
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """The labels of a benchmark's queries, as a file keeps them.
+
+    Attributes:
+        queries: query ids.
+        labels: `Label` values [n_queries].
+        origin: benchmark, protocol, fingerprint, pool, k and support thresholds that gave the labels.
+    """
+
+    queries: tuple[str, ...]
+    labels: NDArray[np.str_]
+    origin: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> LabelTable:
+        """Read a table that `save_labels` wrote.
+
+        Raises:
+            FormatError: the file is no label table, or one of another schema version.
+        """
+        table = read_parquet(path, schema=_core_schema())
+        metadata = (table.schema.metadata or {}).get(_METADATA)
+        origin = json.loads(metadata) if metadata else {}
+        if origin.get("schema_version") != SCHEMA_VERSION:
+            raise FormatError(
+                f"{path}: label table of schema version {origin.get('schema_version')!r}, expected {SCHEMA_VERSION}"
+            )
+        labels = table["label"].to_pylist()
+        unknown = sorted({*labels} - {label.value for label in Label})
+        if unknown:
+            raise FormatError(f"{path}: unknown labels {unknown}")
+        return cls(tuple(table["query"].to_pylist()), np.array(labels), origin)
+
+    def mask_of(self, run: Run, subset: Subset) -> NDArray[np.bool_]:
+        """Which queries of a Run belong to a subset: bool [n_queries].
+
+        Raises:
+            MismatchError: the labels are about another benchmark, or another version of it.
+        """
+        origin = self.origin.get("fingerprint")
+        if self.queries != run.queries or not origin or not run.manifest.fingerprint.matches(Fingerprint(**origin)):
+            raise MismatchError(
+                f"the labels are about {len(self.queries):,} queries of {self.origin.get('benchmark')!r}, the Run of "
+                f"{run.manifest.model.name} is about {len(run.queries):,} queries of {run.manifest.benchmark!r}; "
+                f"use the labels of an audit of that very benchmark"
+            )
+        return np.ones(len(run.queries), bool) if subset is Subset.FULL else self.labels != Label.SHORTCUT.value
+
+
+def save_labels(path: Path, pool: Pool, labels: ShortcutLabels, *, origin: dict[str, Any]) -> None:
+    """Write the labels of a pool with their evidence: best ranks, support, and the models that hit.
+
+    Args:
+        path: the parquet file.
+        pool: the pool that gave the labels.
+        labels: its labels.
+        origin: what was audited (benchmark, protocol, fingerprint), JSON-able; kept in the file's metadata.
+    """
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {"query": list(pool.queries), "label": labels.labels, "detail": labels.details}
+    for condition in Condition:
+        best = getattr(labels, f"best_{condition}")
+        columns[f"best_rank_{condition}"] = pa.array(best, pa.float64(), mask=np.isinf(best)).cast(pa.int32())
+        columns[f"support_{condition}"] = pa.array(getattr(labels, f"support_{condition}"), pa.int32())
+        hits = pool.best[condition] <= labels.k
+        models = [[pool.models[m] for m in np.flatnonzero(of_query)] for of_query in hits.T]
+        columns[f"models_{condition}"] = pa.array(models, pa.list_(pa.string()))
+    columns["support_unimodal"] = pa.array(labels.support_unimodal, pa.int32())
+    about = {
+        **origin,
+        "schema_version": SCHEMA_VERSION,
+        "pool": list(pool.models),
+        "k": labels.k,
+        "min_unimodal": labels.min_unimodal,
+        "min_multimodal": labels.min_multimodal,
+    }
+    table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(about, sort_keys=True)})
+    write_parquet(path, table)
+
+
+def _core_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("query", pa.string()), ("label", pa.string()), ("detail", pa.string())])

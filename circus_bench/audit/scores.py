@@ -1,0 +1,126 @@
+"""Scores of a Run on a subset of its queries, in all three conditions, each with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from circus_bench.audit.statistics import Estimate, comp_gap_of, mean, pool_comp_gap_of, proportion
+from circus_bench.benchmark import Condition
+from circus_bench.metrics.average_precision import average_precision
+from circus_bench.metrics.hit_rate import hit_rate
+from circus_bench.metrics.mrr import reciprocal_rank
+from circus_bench.metrics.ndcg import ndcg
+from circus_bench.metrics.ranks import Ranks
+from circus_bench.metrics.recall import recall
+from circus_bench.runs import Run
+
+Mask = NDArray[np.bool_]
+
+CUTOFFS = (1, 5, 10, 50)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one model scores on one subset.
+
+    Attributes:
+        model: its name.
+        subset: `full`, `sf`, a label or a group.
+        n_queries: queries in the subset.
+        n_relevant: their targets.
+        by_condition: condition to metric name to estimate. Names: `hit_rate@K`, `recall@K`, `map@K`, `ndcg`, `mrr`.
+        either_unimodal: share of queries with a hit@k from the text alone or the image alone.
+        chance: hit rate@k of null targets under each condition; empty where a Run has none.
+        comp_gap: 1 - max(text, image) / multimodal, of mean full-gallery nDCG.
+        ties: share of targets that tie with other images, per condition.
+    """
+
+    model: str
+    subset: str
+    n_queries: int
+    n_relevant: int
+    by_condition: dict[Condition, dict[str, Estimate]]
+    either_unimodal: Estimate
+    chance: dict[Condition, Estimate]
+    comp_gap: Estimate
+    ties: dict[Condition, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "model": self.model,
+            "subset": self.subset,
+            "n_queries": self.n_queries,
+            "n_relevant": self.n_relevant,
+            "comp_gap": self.comp_gap.to_dict(),
+            "either_unimodal": self.either_unimodal.to_dict(),
+            "conditions": {
+                condition.value: {name: estimate.to_dict() for name, estimate in of_condition.items()}
+                for condition, of_condition in self.by_condition.items()
+            },
+            "chance": {condition.value: estimate.to_dict() for condition, estimate in self.chance.items()},
+            "share_tied": {condition.value: share for condition, share in self.ties.items()},
+        }
+
+
+def score_run(
+    run: Run, *, subset: str = "full", chosen: Mask | None = None, k: int = 10, cutoffs: Sequence[int] = CUTOFFS
+) -> Scores:
+    """Score a Run under its protocol's reference policy.
+
+    Args:
+        run: the Run.
+        subset: the name of the subset.
+        chosen: bool [n_queries], the queries of the subset; all by default.
+        k: cut-off of `either_unimodal` and `chance`.
+        cutoffs: the K of the metrics that have one.
+    """
+    if chosen is None:
+        chosen = np.ones(len(run.queries), bool)
+    by_condition = {condition: _metrics(run.ranks(condition), chosen, sorted({*cutoffs, k})) for condition in Condition}
+    unimodal = (Condition.TEXT_ONLY, Condition.IMAGE_ONLY)
+    either = np.max([hit_rate(run.ranks(condition), k) for condition in unimodal], axis=0)[chosen]
+    nulls = {condition: run.null_ranks(condition) for condition in Condition}
+    rows = np.repeat(chosen, np.diff(run.offsets))
+    return Scores(
+        model=run.manifest.model.name,
+        subset=subset,
+        n_queries=int(chosen.sum()),
+        n_relevant=int(rows.sum()),
+        by_condition=by_condition,
+        either_unimodal=proportion(either),
+        chance={c: proportion(hit_rate(null, k)[chosen]) for c, null in nulls.items() if null is not None},
+        comp_gap=comp_gap_of(_ndcg(run, chosen)),
+        ties={c: float((run.ties(c)[rows] > 0).mean()) if rows.any() else 0.0 for c in Condition},
+    )
+
+
+def pool_comp_gap(runs: Sequence[Run], chosen: Mask | None = None) -> Estimate:
+    """Mean CompGap over the Runs of a pool on the chosen queries; undefined if that of any model is."""
+    if chosen is None:
+        chosen = np.ones(len(runs[0].queries), bool)
+    return pool_comp_gap_of([_ndcg(run, chosen) for run in runs])
+
+
+def _ndcg(run: Run, chosen: Mask) -> dict[Condition, NDArray[np.float64]]:
+    return {condition: ndcg(run.ranks(condition))[chosen] for condition in Condition}
+
+
+def _metrics(ranks: Ranks, chosen: Mask, cutoffs: Sequence[int]) -> dict[str, Estimate]:
+    single = bool((ranks.counts == 1).all())
+    found: dict[str, Estimate] = {}
+    for k in cutoffs:
+        found[f"hit_rate@{k}"] = proportion(hit_rate(ranks, k)[chosen])
+    for k in cutoffs:
+        # With one target a query, recall is the hit rate; its interval should then be the same one.
+        found[f"recall@{k}"] = found[f"hit_rate@{k}"] if single else mean(recall(ranks, k)[chosen])
+    for k in cutoffs:
+        found[f"map@{k}"] = mean(average_precision(ranks, k)[chosen])
+    found["ndcg"] = mean(ndcg(ranks)[chosen])
+    found["mrr"] = mean(reciprocal_rank(ranks)[chosen])
+    return found

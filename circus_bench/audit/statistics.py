@@ -1,0 +1,126 @@
+"""Intervals: every number the audit prints comes with one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from circus_bench.benchmark import Condition
+from circus_bench.metrics.comp_gap import comp_gap, pool_comp_gap
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+_RESAMPLES = 2000
+_SEED = 0
+_CELLS = 2**24  # resampled values held at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number, its interval at the 95 % level, and how many queries it comes from.
+
+    Attributes:
+        value: the number; NaN when it is undefined.
+        low: lower end; NaN when undefined.
+        high: upper end; NaN when undefined.
+        n: queries.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For strict JSON: an undefined number is None, with a status."""
+        named = {"value": self.value, "low": self.low, "high": self.high}
+        content: dict[str, Any] = {name: None if math.isnan(number) else number for name, number in named.items()}
+        return {**content, "n": self.n, **({"status": "undefined"} if math.isnan(self.value) else {})}
+
+
+UNDEFINED = Estimate(math.nan, math.nan, math.nan, 0)
+
+
+def proportion(hits: NDArray[Any]) -> Estimate:
+    """Share of hits among queries, with Wilson's interval.
+
+    Args:
+        hits: bool or 0/1 [n_queries].
+
+    Example:
+        >>> estimate = proportion(np.array([1, 1, 1, 0]))
+        >>> round(estimate.low, 3), estimate.value, round(estimate.high, 3)
+        (0.301, 0.75, 0.954)
+    """
+    from scipy.stats import binomtest
+
+    if not len(hits):
+        return UNDEFINED
+    count = int(np.count_nonzero(hits))
+    interval = binomtest(count, len(hits)).proportion_ci(LEVEL, method="wilson")
+    return Estimate(count / len(hits), float(interval.low), float(interval.high), len(hits))
+
+
+def mean(values: Floats) -> Estimate:
+    """Mean over queries, with a percentile bootstrap interval over queries (seeded).
+
+    Args:
+        values: float [n_queries].
+    """
+    if not len(values):
+        return UNDEFINED
+    resampled = _resampled_means(values[None])[0]
+    return Estimate(float(values.mean(dtype=np.float64)), *_percentiles(resampled), len(values))
+
+
+def comp_gap_of(ndcg: Mapping[Condition, Floats]) -> Estimate:
+    """CompGap of one model, with a percentile bootstrap interval: the three conditions share their resampled queries.
+
+    Args:
+        ndcg: for each condition float [n_queries].
+    """
+    return _gap_estimate([ndcg])
+
+
+def pool_comp_gap_of(ndcg: list[Mapping[Condition, Floats]]) -> Estimate:
+    """Mean CompGap over the models of a pool, with a percentile bootstrap interval over shared queries."""
+    return _gap_estimate(ndcg)
+
+
+def _gap_estimate(models: list[Mapping[Condition, Floats]]) -> Estimate:
+    n = len(models[0][Condition.MULTIMODAL])
+    if not n:
+        return UNDEFINED
+    stacked = np.stack([of_model[condition] for of_model in models for condition in Condition])
+    means = _resampled_means(stacked).reshape(len(models), len(Condition), -1)
+    value = pool_comp_gap(comp_gap(*(of_model[condition] for condition in Condition)) for of_model in models)
+    multimodal, text_only, image_only = means.transpose(1, 0, 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = (1 - np.maximum(text_only, image_only) / multimodal).mean(axis=0)
+    # A resample in which a model never succeeds has no gap; the interval is that of the others.
+    return Estimate(value, *_percentiles(gaps[np.isfinite(gaps)]), n)
+
+
+def _resampled_means(values: Floats) -> Floats:
+    """Means of the rows over resampled columns: float64 [n_rows, resamples]."""
+    rng = np.random.default_rng(_SEED)
+    n = values.shape[1]
+    parts = []
+    chunk = max(1, _CELLS // n)
+    for start in range(0, _RESAMPLES, chunk):
+        counts = rng.multinomial(n, np.full(n, 1 / n), size=min(chunk, _RESAMPLES - start))
+        parts.append(values @ counts.T.astype(np.float64) / n)
+    return np.concatenate(parts, axis=1)
+
+
+def _percentiles(values: Floats) -> tuple[float, float]:
+    if not len(values):
+        return math.nan, math.nan
+    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return float(low), float(high)

@@ -1,0 +1,101 @@
+"""`circus-bench run`: encode a benchmark with models, rank, and write Runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from circus_bench.cli.output import EXIT_ATTENTION, print_json, progress, warn
+
+if TYPE_CHECKING:
+    from circus_bench.benchmark import Benchmark
+    from circus_bench.runs import Run
+
+
+def run(
+    benchmark: Annotated[Path, typer.Argument(help="Folder of a benchmark.", exists=True, file_okay=False)],
+    model: Annotated[list[str], typer.Option("--model", "-m", help="Model name; may be repeated.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that gets one folder a model.")],
+    store: Annotated[
+        Path | None, typer.Option(help="Folder of the embedding store.", show_default="OUT/embeddings")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Inputs a forward pass.")] = 32,
+    shard_size: Annotated[int, typer.Option(min=1, help="Inputs that a killed run may lose.")] = 1024,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.")] = 0,
+    top_k: Annotated[int, typer.Option(min=1, help="Gallery images kept per query and condition.")] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of the null targets.")] = 0,
+    backend: Annotated[str, typer.Option(help="numpy or torch: what computes the scores.")] = "numpy",
+    device: Annotated[str | None, typer.Option(help="Torch device of the model, and of the torch back end.")] = None,
+    leave_out_unreadable: Annotated[
+        bool, typer.Option(help="Run without images that cannot be decoded and the queries that need them.")
+    ] = False,
+    allow_alarms: Annotated[bool, typer.Option(help="Exit with 0 in spite of alarms.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the manifests as JSON.")] = False,
+) -> None:
+    """Encode a benchmark under the three conditions, rank every target in the whole gallery, write Runs.
+
+    A run that was stopped goes on from its last shard.
+    """
+    from circus_bench.benchmark import Benchmark
+    from circus_bench.encoding import EncodeSettings
+    from circus_bench.files import slug
+    from circus_bench.models import load_encoder
+    from circus_bench.ranking import Backend
+    from circus_bench.runs import n_inputs, run_benchmark
+    from circus_bench.store import EmbeddingStore
+
+    chosen = _readable(Benchmark.load(benchmark), leave_out=leave_out_unreadable)
+    settings = EncodeSettings(batch_size=batch_size, shard_size=shard_size, workers=workers)
+    runs = []
+    for name in model:
+        encoder = load_encoder(name, device=device)
+        with progress(name, n_inputs(chosen)) as advance:
+            made = run_benchmark(
+                encoder,
+                chosen,
+                store=EmbeddingStore(store or out / "embeddings"),
+                settings=settings,
+                top_k=top_k,
+                seed=seed,
+                backend=Backend(backend),
+                device=device,
+                advance=advance,
+            )
+        made.save(out / slug(name))
+        runs.append(made)
+    if json:
+        print_json({made.manifest.model.name: _summary(made) for made in runs})
+    else:
+        for made in runs:
+            typer.echo(f"{made.manifest.model.name}: {out / slug(made.manifest.model.name)}")
+    alarmed = [made for made in runs if made.manifest.alarms]
+    for made in alarmed:
+        warn(f"{made.manifest.model.name}: {', '.join(made.manifest.alarms)}; do not trust this Run")
+    left_out = len(chosen.source.get("left_out_images", ()))
+    if left_out:
+        warn(f"{left_out} images were left out; {len(chosen.queries):,} queries remain")
+    if alarmed and not allow_alarms:
+        raise typer.Exit(EXIT_ATTENTION)
+
+
+def _readable(benchmark: Benchmark, *, leave_out: bool) -> Benchmark:
+    """The benchmark without its unreadable images, if that was asked for; else encoding names them."""
+    with progress("images", len(benchmark.image_ids)) as advance:
+        unreadable = benchmark.inspect(advance=advance).unreadable
+    return benchmark.without_images(unreadable) if unreadable and leave_out else benchmark
+
+
+def _summary(run: Run) -> dict[str, object]:
+    manifest = run.manifest
+    return {
+        "revision": manifest.model.revision,
+        "benchmark": manifest.benchmark,
+        "protocol": manifest.protocol["id"],
+        "n_queries": manifest.n_queries,
+        "n_gallery": manifest.n_gallery,
+        "dim": manifest.dim,
+        "alarms": list(manifest.alarms),
+        "batch_deviation": manifest.batch_deviation,
+    }

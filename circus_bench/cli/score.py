@@ -1,0 +1,36 @@
+"""`circus-bench score`: the scores of Runs on a subset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from circus_bench.cli.output import print_json, print_scores
+
+
+def score(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of Runs.", exists=True, file_okay=False)],
+    labels: Annotated[
+        Path | None, typer.Option(help="labels.parquet of an audit, for the subset sf.", exists=True, dir_okay=False)
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Cut-off of the table.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print every metric as JSON.")] = False,
+) -> None:
+    """Score Runs on full and, with the labels of an audit, on sf: every metric under the three conditions."""
+    from circus_bench.audit.labels import LabelTable, Subset
+    from circus_bench.audit.scores import score_run
+    from circus_bench.runs import Run
+
+    loaded = [Run.load(folder) for folder in runs]
+    table = LabelTable.load(labels) if labels else None
+    scores = [score_run(run, k=k) for run in loaded]
+    if table:
+        scores += [score_run(run, subset=Subset.SF, chosen=table.mask_of(run, Subset.SF), k=k) for run in loaded]
+    if json:
+        protocols = {run.manifest.model.name: dict(run.manifest.protocol) for run in loaded}
+        print_json({"protocols": protocols, "scores": [entry.to_dict() for entry in scores]})
+    else:
+        protocol = loaded[0].manifest.protocol
+        print_scores(f"hit rate@{k} in %, {protocol['id']}, reference {protocol['reference']}", scores, k=k)

@@ -1,0 +1,131 @@
+"""Writing files: atomically, and so that the same content gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from circus_bench.errors import FormatError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it over `path` when the block succeeds.
+
+    A reader sees the old file or the whole new one, never a part of it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write strict JSON (no NaN) with sorted keys."""
+    write_text(path, to_json(content) + "\n")
+
+
+def to_json(content: Any) -> str:
+    """Render strict JSON with sorted keys; NaN and infinity are a ValueError."""
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        FormatError: the file is missing, is not JSON, or holds no object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FormatError(f"{path}: no such file") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{path}: not UTF-8 JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise FormatError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a parquet file whose bytes follow from the table alone."""
+    write_row_groups(path, [table], schema=table.schema)
+
+
+def write_row_groups(path: Path, groups: Iterable[pa.Table], *, schema: pa.Schema) -> None:
+    """Write a parquet file of one row group per table; only one of them needs to be in memory at a time."""
+    import pyarrow.parquet as pq
+
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for group in groups:
+            writer.write_table(group)
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_parquet(path: Path, *, schema: pa.Schema) -> pq.ParquetFile:
+    """Open a parquet file that has at least the columns of `schema`; nothing is read yet.
+
+    Raises:
+        FormatError: the file is missing, unreadable, or lacks a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path, memory_map=True)
+    except FileNotFoundError:
+        raise FormatError(f"{path}: no such file") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise FormatError(f"{path}: not a parquet file ({error})") from error
+    missing = [name for name in schema.names if name not in file.schema_arrow.names]
+    if missing:
+        raise FormatError(f"{path}: lacks the columns {missing}; found {file.schema_arrow.names}")
+    return file
+
+
+def read_parquet(path: Path, *, schema: pa.Schema) -> pa.Table:
+    """Read the columns of `schema` from a parquet file, cast to its types. The file's own metadata are kept.
+
+    Raises:
+        FormatError: the file is missing, unreadable, or lacks a column.
+    """
+    import pyarrow as pa
+
+    file = open_parquet(path, schema=schema)
+    try:
+        return file.read(columns=schema.names).cast(schema).replace_schema_metadata(file.schema_arrow.metadata)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OSError) as error:
+        raise FormatError(f"{path}: not of the expected schema ({error})") from error
+
+
+def slug(name: str) -> str:
+    """Turn a model or benchmark name into a folder name.
+
+    Example:
+        >>> slug("Qwen/Qwen3-VL-Embedding-2B")
+        'Qwen__Qwen3-VL-Embedding-2B'
+    """
+    return "".join(c if c.isalnum() or c in "-_." else "__" if c == "/" else "-" for c in name).lstrip(".")

@@ -1,0 +1,1 @@
+"""Modules for the `evaluate` library, one folder each, ready to be pushed to a Space."""

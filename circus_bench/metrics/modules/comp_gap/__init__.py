@@ -1,0 +1,1 @@
+"""The `comp_gap` metric for the `evaluate` library."""

@@ -1,0 +1,1 @@
+"""The `recall_at_k` metric for the `evaluate` library."""

@@ -1,0 +1,1 @@
+"""The `tsr` metric for the `evaluate` library."""

@@ -1,0 +1,1 @@
+"""Sources of benchmarks: one module each, from annotation files or a generator to a `Benchmark`."""

@@ -1,0 +1,1 @@
+"""`datasets` builders and the publish script, installed as `circus_bench.dataset_scripts`."""

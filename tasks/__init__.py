@@ -1,0 +1,1 @@
+"""MTEB task classes, installed as `circus_bench.tasks`."""
