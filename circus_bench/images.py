@@ -200,8 +200,9 @@ def inspect_images(
             data = images.get(image_id)
             try:
                 if data is None:
-                    raise UnreadableImageError(Unreadable.MISSING, image_id)
-                readable[image_id] = _info(data)
+                    unreadable[image_id] = Unreadable.MISSING
+                else:
+                    readable[image_id] = _info(data)
             except UnreadableImageError as error:
                 unreadable[image_id] = error.reason
         advance()
@@ -350,7 +351,7 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
         raise UnreadableImageError(Unreadable.TOO_LARGE, f"the limit is {max_pixels:,} pixels ({error})") from error
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  # Pillow's readers raise whatever they come across
+    except Exception as error:  # Pillow's readers raise whatever they come across
         raise UnreadableImageError(Unreadable.CORRUPT, str(error)) from error
     if image.width * image.height > max_pixels:
         detail = f"{image.width} x {image.height} pixels, the limit is {max_pixels:,}"
@@ -365,7 +366,7 @@ def _load(image: Image.Image) -> None:
         image.load()
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  # see `_open`
+    except Exception as error:  # see `_open`
         reason = Unreadable.TRUNCATED if "truncat" in str(error).lower() else Unreadable.CORRUPT
         raise UnreadableImageError(reason, str(error)) from error
 

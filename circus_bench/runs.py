@@ -262,7 +262,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
     Raises:
         MismatchError: names the first Run that does not fit.
     """
-    models: set[ModelIdentity] = set()
+    models: set[str] = set()
     for run in runs:
         first, other = runs[0].manifest, run.manifest
         for what, a, b in (
@@ -279,9 +279,9 @@ def check_comparable(runs: Sequence[Run]) -> None:
                 f"{first.model.name} and {other.model.name} ran on different versions of {first.benchmark!r} "
                 f"(fingerprints differ); run them on the same files"
             )
-        if other.model in models:
-            raise MismatchError(f"{other.model.name} occurs twice; a pool has one Run a model")
-        models.add(other.model)
+        if other.model.name in models:
+            raise MismatchError(f"{other.model.name} occurs twice; a pool has one Run a model, of one revision")
+        models.add(other.model.name)
 
 
 def check_matches(run: Run, benchmark: Benchmark) -> None:
@@ -394,8 +394,8 @@ def _read_manifest(folder: Path) -> Manifest:
     if content.get("schema_version") != SCHEMA_VERSION:
         raise FormatError(f"{path}: schema version {content.get('schema_version')!r}, expected {SCHEMA_VERSION}")
     try:
-        for name, expected in content["files"].items():
-            if sha256(folder / name) != expected:
+        for name in (RANKS_FILE, TOP_FILE):
+            if sha256(folder / name) != content["files"][name]:
                 raise FormatError(f"{folder / name}: not the file that {MANIFEST_FILE} describes (SHA-256 differs)")
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["model"] = ModelIdentity(**content["model"])

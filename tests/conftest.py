@@ -45,10 +45,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of third-party data, read in place; tests that need it are skipped where it is not."""
+    """The folder of third-party data, read in place; tests that need it are skipped where it is not.
+
+    Where CIRCUS_REQUIRE_SHARED is set they fail instead, so that a missing folder cannot pass unnoticed.
+    """
     folder = Path(os.environ.get("CIRCUS_SHARED", ROOT / ".." / "shared"))
     if not (folder / "data").is_dir():
-        pytest.skip(f"needs third-party data: {folder}/data does not exist (set CIRCUS_SHARED to its parent folder)")
+        miss = pytest.fail if os.environ.get("CIRCUS_REQUIRE_SHARED") else pytest.skip
+        miss(f"needs third-party data: {folder}/data does not exist (set CIRCUS_SHARED to its parent folder)")
     return folder
 
 

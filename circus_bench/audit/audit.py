@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from circus_bench import __version__
 from circus_bench.audit.labels import Subset, save_labels
 from circus_bench.audit.pool import Pool
 from circus_bench.audit.scores import Scores, pool_comp_gap, score_run
-from circus_bench.audit.sensitivity import LabelShares, chance, k_sweep, leave_one_out, shares, support_sweep
+from circus_bench.audit.sensitivity import LabelShares, chance, k_sweep, leave_one_out, support_sweep
 from circus_bench.audit.statistics import Estimate
 from circus_bench.benchmark import Benchmark
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
@@ -31,9 +32,9 @@ class Audit:
         labels: label and evidence of every query.
         summary: the labels, summed up.
         chance: share of queries that the pool would call a shortcut by chance; None where it cannot be told.
-        k_sweep: labels at other cut-offs.
-        support_sweep: labels when more models must agree.
-        leave_one_out: labels of smaller pools.
+        k_sweep: labels by cut-off.
+        support_sweep: labels by the number of models that must agree.
+        leave_one_out: labels of smaller pools, by the model left out.
         scores: of every model on every subset; empty for published minima, which hold no per-model ranks.
         comp_gap: the pool's mean CompGap on every subset.
         runs: the Runs of the pool; empty for published minima.
@@ -44,9 +45,9 @@ class Audit:
     labels: ShortcutLabels
     summary: LabelShares
     chance: Estimate | None
-    k_sweep: list[LabelShares]
-    support_sweep: list[LabelShares]
-    leave_one_out: list[LabelShares]
+    k_sweep: dict[int, LabelShares]
+    support_sweep: dict[int, LabelShares]
+    leave_one_out: dict[str, LabelShares]
     scores: list[Scores] = dataclasses.field(default_factory=list)
     comp_gap: dict[Subset, Estimate] = dataclasses.field(default_factory=dict)
     runs: tuple[Run, ...] = ()
@@ -58,11 +59,11 @@ class Audit:
     def by_group(self, benchmark: Benchmark) -> dict[str, dict[str, int]]:
         """Queries of each label (shortcuts by their detail) in each of the benchmark's query groups."""
         names = np.where(self.labels.details != "", np.char.add("shortcut: ", self.labels.details), self.labels.labels)
-        table: dict[str, dict[str, int]] = {}
-        for query, name in zip(benchmark.queries, names.tolist(), strict=True):
-            row = table.setdefault(query.group, {})
-            row[name] = row.get(name, 0) + 1
-        return table
+        name_of = dict(zip(self.pool.queries, names.tolist(), strict=True))
+        table: dict[str, Counter[str]] = {}
+        for query in benchmark.queries:
+            table.setdefault(query.group, Counter())[name_of[query.id]] += 1
+        return {group: dict(row) for group, row in table.items()}
 
     def save_labels(self, path: Path) -> None:
         """Write the label table; see `circus_bench.audit.labels.save_labels`."""
@@ -82,9 +83,9 @@ class Audit:
             "shares": self.summary.to_dict()["shares"],
             "shortcuts": {detail.value: count for detail, count in self.labels.detail_counts().items()},
             "chance": self.chance.to_dict() if self.chance else None,
-            "k_sweep": [entry.to_dict() for entry in self.k_sweep],
-            "support_sweep": [entry.to_dict() for entry in self.support_sweep],
-            "leave_one_out": [entry.to_dict() for entry in self.leave_one_out],
+            "k_sweep": {str(k): entry.to_dict() for k, entry in self.k_sweep.items()},
+            "support_sweep": {str(m): entry.to_dict() for m, entry in self.support_sweep.items()},
+            "leave_one_out": {model: entry.to_dict() for model, entry in self.leave_one_out.items()},
             "scores": [entry.to_dict() for entry in self.scores],
             "comp_gap": {subset.value: gap.to_dict() for subset, gap in self.comp_gap.items()},
         }
@@ -147,7 +148,7 @@ def _audit(pool: Pool, labels: ShortcutLabels, about: Mapping[str, Any]) -> Audi
         about=about,
         pool=pool,
         labels=labels,
-        summary=shares(labels, setting=f"K = {labels.k}"),
+        summary=LabelShares.of(labels, own=labels),
         chance=None,
         k_sweep=k_sweep(pool, own=labels),
         support_sweep=support_sweep(pool, own=labels),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 THUMBNAIL = 160
 """The longer side of an embedded picture in pixels, at most."""
 
-# Tol's high-contrast scheme (and a wine red darker than all of it): told apart by colour-blind readers and in grey print.
+# Tol's high-contrast scheme, with a dark wine red: colour-blind readers tell them apart, and so does grey print.
 CONDITION_COLOURS = {
     Condition.MULTIMODAL: "#004488",
     Condition.TEXT_ONLY: "#ddaa33",
@@ -75,13 +75,8 @@ def words(name: str) -> str:
 
 def hit_rate_limit(scores: Sequence[Scores], *, k: int) -> int:
     """The right end in per cent of an axis that holds the hit rates of all `scores`, so that figures can share it."""
-    highs = [
-        estimate.high
-        for of_model in scores
-        for name in [f"hit_rate@{k}"]
-        for condition in Condition
-        if not math.isnan((estimate := of_model.by_condition[condition][name]).high)
-    ]
+    rates = [of_model.by_condition[condition][f"hit_rate@{k}"] for of_model in scores for condition in Condition]
+    highs = [rate.high for rate in rates if not math.isnan(rate.high)]
     return 25 * max(1, math.ceil(4 * max(highs, default=1)))
 
 
@@ -118,13 +113,13 @@ def hit_rate_figure(scores: Sequence[Scores], *, k: int, title: str, limit: int 
         return _svg(figure, name=f"hit-rate-{title}", description=f"Hit rate at {k} of each model, {title}")
 
 
-def k_sweep_figure(entries: Sequence[LabelShares], *, k: int) -> str:
+def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
     """Draw the share of each label against the cut-off, with 95 % bands; `k` is the audit's own cut-off.
 
     Returns:
         An `<svg>` element.
     """
-    cutoffs = [int(entry.setting.rpartition(" ")[2]) for entry in entries]
+    cutoffs, entries = list(sweep), list(sweep.values())
     with _figure(2.9) as figure:
         axes = figure.add_axes((0.105, 0.17, 0.62, 0.76))
         axes.set_xscale("log")

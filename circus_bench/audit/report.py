@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from circus_bench.benchmark import Benchmark, Condition, Query, ReferencePolicy
 from circus_bench.encoding import Alarm
 from circus_bench.errors import CircusError, MismatchError, some
 from circus_bench.files import write_text
+from circus_bench.metrics.ranks import Floats
 from circus_bench.metrics.shortcut import Label, Shortcut
 
 SHOWN_TOP = 5
@@ -101,7 +102,7 @@ def _render(content: Mapping[str, Any]) -> str:
     environment.filters.update(
         percent=_percent, number=_number, interval=_interval, rank=_rank, words=words, thousands=lambda n: f"{n:,}"
     )
-    return environment.get_template("report.html.j2").render(content)
+    return environment.get_template("report.html.j2").render(content).lstrip()
 
 
 def _percent(share: Estimate | float) -> str:
@@ -163,12 +164,7 @@ def _facts(audit: Audit, benchmark: Benchmark | None) -> list[tuple[str, str]]:
     software = sorted({f"{name} {version}" for manifest in manifests for name, version in manifest.software.items()})
     facts = [
         ("Protocol", protocol.get("id", "")),
-        (
-            "Reference image",
-            protocol.get("reference", "") and f"{protocol['reference']} (in the gallery)"
-            if protocol.get("reference") == ReferencePolicy.KEPT
-            else protocol.get("reference", ""),
-        ),
+        ("Reference policy", protocol.get("reference", "")),
         ("Gallery", protocol.get("gallery", "")),
         ("Targets", protocol.get("positives", "")),
         ("Texts", protocol.get("captions", "")),
@@ -207,8 +203,10 @@ def _warnings(audit: Audit, benchmark: Benchmark | None) -> list[str]:
     left_out = source.get("left_out_images")
     if left_out:
         found.append(f"Images left out, and with them the queries that need them ({some(left_out)}).")
-    for finding in benchmark.findings if benchmark else ():
-        found.append(f"The benchmark contradicts itself: {words(finding.defect)} ({some(finding.ids)}).")
+    found += [
+        f"The benchmark contradicts itself: {words(finding.defect)} ({some(finding.ids)})."
+        for finding in (benchmark.findings if benchmark else ())
+    ]
     return found
 
 
@@ -311,7 +309,7 @@ class _Shown:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one condition brought for an example: the list of one model, and what the pool did."""
+    """What one condition brought: the top of one model's list and its rank; the best of the pool, and who hit."""
 
     condition: Condition
     shown: list[_Shown]
@@ -355,7 +353,7 @@ def _example(audit: Audit, query: Query, position: int, kind: Label | Shortcut, 
             _top(audit, query, position, chosen, condition, thumbnails),
             rank=float(ranks[condition][chosen]),
             best=float(ranks[condition].min()),
-            hits=[audit.pool.models[m] for m in np.flatnonzero(ranks[condition] <= audit.labels.k)],
+            hits=[audit.pool.models[m].rpartition("/")[2] for m in np.flatnonzero(ranks[condition] <= audit.labels.k)],
         )
         for condition in Condition
     ]
@@ -369,15 +367,16 @@ def _example(audit: Audit, query: Query, position: int, kind: Label | Shortcut, 
     )
 
 
-def _most_telling(ranks: Mapping[Condition, Sequence[float] | Any], kind: Label | Shortcut) -> int:
+def _most_telling(ranks: Mapping[Condition, Floats], kind: Label | Shortcut) -> int:
     """The model with the best evidence for a label: best ranks under the conditions that gave it, first of equals."""
     text, image = ranks[Condition.TEXT_ONLY], ranks[Condition.IMAGE_ONLY]
-    evidence = {
-        Shortcut.TEXT_ONLY: [text],
-        Shortcut.IMAGE_ONLY: [image],
-        Shortcut.BOTH: [np.maximum(text, image), np.minimum(text, image)],
-    }.get(kind, [ranks[Condition.MULTIMODAL]])  # type: ignore[call-overload]
-    return int(np.lexsort(evidence[::-1])[0])
+    evidence: dict[Label | Shortcut, tuple[Floats, ...]] = {
+        Shortcut.TEXT_ONLY: (text,),
+        Shortcut.IMAGE_ONLY: (image,),
+        # The model whose worse rank of the two is best; of equals the one whose better rank is.
+        Shortcut.BOTH: (np.minimum(text, image), np.maximum(text, image)),
+    }
+    return int(np.lexsort(evidence.get(kind, (ranks[Condition.MULTIMODAL],)))[0])
 
 
 def _top(

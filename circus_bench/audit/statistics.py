@@ -71,10 +71,13 @@ def mean(values: Floats) -> Estimate:
     """Mean over queries, with a percentile bootstrap interval over queries (seeded).
 
     Args:
-        values: float [n_queries].
+        values: float [n_queries], each from 0 to 1.
     """
     if not len(values):
         return UNDEFINED
+    if values.min() == values.max() and values[0] in {0, 1}:
+        # Resampling equal values shows no spread at all; as 0s or 1s they have Wilson's interval.
+        return proportion(values)
     resampled = _resampled_means(values[None])[0]
     return Estimate(float(values.mean(dtype=np.float64)), *_percentiles(resampled), len(values))
 

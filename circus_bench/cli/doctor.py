@@ -35,8 +35,10 @@ def doctor(
             return [what, "defect" if defect else "note", some(ids)]
 
         rows = [row(finding.defect, finding.ids, defect=True) for finding in found.findings]
-        for reason in sorted(set(found.unreadable.values())):
-            rows.append(row(reason, (i for i, why in found.unreadable.items() if why is reason), defect=True))
+        rows += [
+            row(reason, [i for i, why in found.unreadable.items() if why is reason], defect=True)
+            for reason in sorted(set(found.unreadable.values()))
+        ]
         if found.altered:
             rows.append(row("altered", found.altered, defect=True))
         rows += [row(flag, ids, defect=False) for flag, ids in found.flagged.items()]

@@ -79,17 +79,18 @@ def number(estimate: Estimate) -> str:
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def print_labels(title: str, settings: Sequence[LabelShares]) -> None:
-    """Print the label shares of several settings."""
+def print_labels(title: str, what: str, settings: Mapping[Any, LabelShares]) -> None:
+    """Print the label shares of several settings; `what` is set."""
     rows = [
         [
-            entry.setting,
+            str(setting),
             *(f"{entry.counts[label]}: {percent(share)}" for label, share in entry.shares.items()),
             str(entry.changed),
         ]
-        for entry in settings
+        for setting, entry in settings.items()
     ]
-    print_table(f"{title}: queries, % [95 %]", ["", *settings[0].shares, "changed"], rows)
+    labels = next(iter(settings.values())).shares
+    print_table(f"{title}: queries, % [95 %]", [what, *labels, "changed"], rows)
 
 
 def print_scores(title: str, scores: Sequence[Scores], *, k: int) -> None:
@@ -115,14 +116,14 @@ def print_audit(audit: Audit) -> None:
     """Print an audit: the labels, their sensitivity, and the scores on full and sf."""
     labels = audit.labels
     about = audit.about.get("protocol", {}).get("id") or audit.about.get("best_ranks")
-    print_labels(f"{about}, labels of {len(audit.pool.models)} models", audit.k_sweep)
+    print_labels(f"{about}, labels of {len(audit.pool.models)} models", "K", audit.k_sweep)
     details = ", ".join(f"{detail} {count}" for detail, count in labels.detail_counts().items())
     typer.echo(f"shortcuts: {details}")
     if audit.chance:
         typer.echo(f"by chance the pool would call {percent(audit.chance)} % of the queries a shortcut\n")
     if audit.leave_one_out:
-        print_labels("labels when m models must agree", audit.support_sweep)
-        print_labels("labels of smaller pools", audit.leave_one_out)
+        print_labels("labels when m models must agree", "m", audit.support_sweep)
+        print_labels("labels of smaller pools", "model left out", audit.leave_one_out)
     if audit.scores:
         policy = audit.about["protocol"]["reference"]
         print_scores(f"hit rate@{labels.k} in %, {about}, reference {policy}", audit.scores, k=labels.k)

@@ -50,7 +50,7 @@ class MiniEncoder(AbsEncoder):
         path = folder or checkpoint(model_name)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         with _quiet():
-            model = MiniModel.from_pretrained(path, dtype=torch.float32)
+            model: Any = MiniModel.from_pretrained(path, dtype=torch.float32)
         self.model: Any = model.to(self.device).eval()
         self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(path)
 

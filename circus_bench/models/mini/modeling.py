@@ -46,7 +46,7 @@ class MiniModel(PreTrainedModel):
         self.slot_output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, config.slot_size))
         self.projection = nn.Linear(SLOTS * config.slot_size, config.embedding_size)
         self.temperature = nn.Parameter(torch.tensor(3.0))  # logarithm of the scale that training learns
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def _init_weights(self, module: nn.Module) -> None:
         """Keep PyTorch's initial weights, except for the word embeddings."""
@@ -129,14 +129,15 @@ class _Attention(nn.Module):
         # In bfloat16 the backward pass of attention is about three times slower on CPUs than in float32.
         with torch.autocast(x.device.type, enabled=False):
             allowed = None if mask is None else mask[:, None, None]
-            attended = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+            attended: Tensor = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
         attended = attended.transpose(1, 2).flatten(2).to(own.dtype)
         x = x + self.output(attended)
         result: Tensor = x + self.feed_forward(x)
         return result
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        parts: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return parts
 
 
 class _Film(nn.Module):
@@ -151,7 +152,7 @@ class _Film(nn.Module):
 
     def forward(self, x: Tensor, text: Tensor) -> Tensor:
         mix_scale, mix_shift, scale, shift = self.modulation(text)[:, None].chunk(4, -1)
-        mixed = self.mixer((self.mixer_norm(x) * (1 + mix_scale) + mix_shift).transpose(1, 2))
+        mixed: Tensor = self.mixer((self.mixer_norm(x) * (1 + mix_scale) + mix_shift).transpose(1, 2))
         x = x + mixed.transpose(1, 2)
         result: Tensor = x + self.feed_forward(self.norm(x) * (1 + scale) + shift)
         return result

@@ -168,33 +168,32 @@ def train(name: str, out: Path, *, steps: int | None = None, position: int = 0) 
         torch.manual_seed(recipe.seed)
         config, tokenizer = _config(recipe)
         model = MiniModel(config).train()
-        bar = tqdm(total=steps or recipe.steps, desc=name, position=position, unit="step", mininterval=5)
-        _optimise(model, tokenizer, recipe, bar)
+        wanted = steps or recipe.steps
+        with tqdm(total=wanted, desc=name, position=position, unit="step", mininterval=5) as bar:
+            _optimise(model, tokenizer, recipe, steps=wanted, bar=bar)
     return _save(model, tokenizer, out / name)
 
 
-def _optimise(model: MiniModel, tokenizer: Any, recipe: Recipe, bar: tqdm[Any]) -> None:
+def _optimise(model: MiniModel, tokenizer: Any, recipe: Recipe, *, steps: int, bar: tqdm[Any]) -> None:
     rng = random.Random(recipe.seed)  # noqa: S311
     noise = np.random.default_rng(recipe.seed)
     attribute_head = nn.Linear(model.config.slot_size, sum(ATTRIBUTE_CLASSES))
     parameters = [*model.parameters(), *attribute_head.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.02, betas=(0.9, 0.98))
-    steps = int(bar.total)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
     recent = 0.0
-    with bar:
-        for step in range(steps):
-            batch = make_batch(*draw_batch(rng, recipe.mixture), tokenizer, noise)
-            with torch.autocast("cpu", torch.bfloat16):
-                loss, attribute_loss, accuracy = losses(model, attribute_head, batch)
-            optimiser.zero_grad()
-            (loss + attribute_loss).backward()
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
-            schedule.step()
-            recent += (accuracy - recent) / min(step + 1, 50)
-            bar.set_postfix(accuracy=f"{recent:.3f}", refresh=False)
-            bar.update()
+    for step in range(steps):
+        batch = make_batch(*draw_batch(rng, recipe.mixture), tokenizer, noise)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, attribute_loss, accuracy = losses(model, attribute_head, batch)
+        optimiser.zero_grad()
+        (loss + attribute_loss).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.step()
+        schedule.step()
+        recent += (accuracy - recent) / min(step + 1, 50)
+        bar.set_postfix(accuracy=f"{recent:.3f}", refresh=False)
+        bar.update()
 
 
 @contextmanager
@@ -238,7 +237,7 @@ def _attributes(scene: Scene) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _save(model: MiniModel, tokenizer: Any, folder: Path) -> Path:
     # Stored in half the size; the configuration keeps float32, so that loading brings the weights back to it.
-    weights = {name: weight.half().contiguous() for name, weight in model.eval().state_dict().items()}
+    weights = {name: weight.half().contiguous() for name, weight in model.state_dict().items()}
     model.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)
     return folder

@@ -195,4 +195,5 @@ def _sprite(shape: str, radius: float, dx: int, dy: int) -> npt.NDArray[np.float
         draw.rectangle([point(-1, -0.34), point(1, 0.34)], fill=255)
     else:
         draw.polygon([point(0, -1), point(0.75, 0), point(0, 1), point(-0.75, 0)], fill=255)
-    return np.asarray(image.resize((_CELL, _CELL), Image.Resampling.BOX), np.float32) / 255
+    coverage = np.asarray(image.resize((_CELL, _CELL), Image.Resampling.BOX), np.float32)
+    return coverage / np.float32(255)
