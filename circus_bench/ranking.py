@@ -7,20 +7,17 @@ differ. Ties count against the model; see "Definitions" in docs/definitions.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, EmbeddingError, some
-
-if TYPE_CHECKING:
-    import torch
+from circus_bench.scorers import Backend, Scores, scorer_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -34,13 +31,6 @@ ABSENT = -1
 DEFAULT_MEMORY = 512 * 2**20
 _MIN_ROWS = 64  # the bits of a matrix product change with the row count only below this
 _MAX_ROWS = 1024  # beyond this the product gains no more speed
-
-
-class Backend(StrEnum):
-    """What computes the matrix products."""
-
-    NUMPY = "numpy"
-    TORCH = "torch"
 
 
 class ReferencePlace(IntEnum):
@@ -147,7 +137,7 @@ def rank_targets(
         raise CircusError(f"a target has gallery index {targets.index.max()} in a gallery of {len(gallery)}")
     top_k = min(top_k, len(gallery))
     blocks = _blocks(len(queries), len(gallery), memory)
-    scorer = _TorchScorer(gallery, device or "cpu") if backend is Backend.TORCH else _NumpyScorer(gallery)
+    scorer = scorer_of(gallery, backend=backend, device=device)
     parts = []
     with scorer.precision():
         for start, stop in blocks:
@@ -213,19 +203,7 @@ def unusable_rows(embeddings: Floats) -> Ints:
     return np.flatnonzero(~np.isfinite(squares) | (squares == 0))
 
 
-class _Scores(Protocol):
-    """A block of scores: queries by gallery."""
-
-    def at(self, rows: Ints, columns: Ints) -> Floats: ...
-
-    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
-        """How many scores of a row are greater than its threshold, and how many at least as great."""
-        ...
-
-    def top(self, k: int) -> tuple[Ints, Floats]: ...
-
-
-def _rank_block(scores: _Scores, targets: Targets, start: int, stop: int, *, top_k: int) -> dict[str, NDArray[Any]]:
+def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_k: int) -> dict[str, NDArray[Any]]:
     rows = slice(targets.offsets[start], targets.offsets[stop])
     query = targets.query[rows] - start
     index, null = targets.index[rows], targets.null[rows]
@@ -313,125 +291,3 @@ def _padded(queries: Floats) -> Floats:
     if missing <= 0:
         return queries
     return np.concatenate([queries, np.zeros((missing, queries.shape[1]), np.float32)])
-
-
-class _NumpyScorer:
-    def __init__(self, gallery: Floats) -> None:
-        self._gallery = gallery
-        self._buffer = np.empty(0, np.float32)
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        yield
-
-    def scores(self, queries: Floats) -> _NumpyScores:
-        shape = (len(queries), len(self._gallery))
-        if self._buffer.size < shape[0] * shape[1]:
-            self._buffer = np.empty(shape[0] * shape[1], np.float32)
-        block = self._buffer[: shape[0] * shape[1]].reshape(shape)
-        np.matmul(queries, self._gallery.T, out=block)
-        return _NumpyScores(block)
-
-
-class _NumpyScores:
-    def __init__(self, block: Floats) -> None:
-        self._block = block
-
-    def at(self, rows: Ints, columns: Ints) -> Floats:
-        return self._block[rows, columns]
-
-    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
-        greater, at_least = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-        # Row by row: a row of scores stays in the cache for all its thresholds.
-        for position in np.argsort(rows, kind="stable"):
-            scores, threshold = self._block[rows[position]], thresholds[position]
-            greater[position] = np.count_nonzero(scores > threshold)
-            at_least[position] = np.count_nonzero(scores >= threshold)
-        return greater, at_least
-
-    def top(self, k: int) -> tuple[Ints, Floats]:
-        top = np.array([_top_of_row(row, k) for row in self._block], np.int64).reshape(len(self._block), k)
-        return top, np.take_along_axis(self._block, top, axis=1)
-
-
-def _top_of_row(scores: Floats, k: int) -> Ints:
-    """Indices of the k greatest scores, falling; ties by index.
-
-    The k-th greatest of the maxima of disjoint groups bounds the k-th greatest score from below, so that only the few
-    scores above that bound need sorting.
-    """
-    groups = 4 * k
-    if k == 0 or len(scores) < 4 * groups:
-        return np.argsort(-scores, kind="stable")[:k]
-    whole = len(scores) // groups * groups
-    maxima = scores[:whole].reshape(-1, groups).max(axis=0)
-    bound = np.partition(maxima, groups - k)[groups - k]
-    candidates = np.flatnonzero(scores >= bound)
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
-
-
-class _TorchScorer:
-    def __init__(self, gallery: Floats, device: str) -> None:
-        import torch
-
-        self._device = device
-        self._gallery = torch.from_numpy(np.ascontiguousarray(gallery)).to(device)
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """Full fp32 products: no TF32 on GPUs, no bf16 on CPUs, whatever the process had chosen."""
-        import torch
-
-        chosen = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            with torch.inference_mode():
-                yield
-        finally:
-            torch.set_float32_matmul_precision(chosen)
-
-    def scores(self, queries: Floats) -> _TorchScores:
-        import torch
-
-        return _TorchScores(torch.from_numpy(np.ascontiguousarray(queries)).to(self._device) @ self._gallery.T)
-
-
-class _TorchScores:
-    def __init__(self, block: torch.Tensor) -> None:
-        self._block = block
-
-    def at(self, rows: Ints, columns: Ints) -> Floats:
-        import torch
-
-        device = self._block.device
-        found = self._block[torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)]
-        return found.cpu().numpy()
-
-    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
-        import torch
-
-        greater, at_least = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-        # The n-th threshold of every row at once, for n = 0, 1, ...: most rows have only two.
-        order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        nth = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
-        for n in range(int(nth.max(initial=-1)) + 1):
-            chosen = order[nth == n]
-            block = self._block[torch.from_numpy(rows[chosen]).to(self._block.device)]
-            limits = torch.from_numpy(thresholds[chosen]).to(self._block.device)[:, None]
-            greater[chosen] = (block > limits).sum(dim=1).cpu().numpy()
-            at_least[chosen] = (block >= limits).sum(dim=1).cpu().numpy()
-        return greater, at_least
-
-    def top(self, k: int) -> tuple[Ints, Floats]:
-        if k == 0:
-            empty = len(self._block), 0
-            return np.empty(empty, np.int64), np.empty(empty, np.float32)
-        score, index = (part.cpu().numpy() for part in self._block.topk(k, dim=1))
-        order = np.lexsort((index, -score), axis=1)
-        top = np.take_along_axis(index, order, axis=1)
-        # topk chooses freely among scores tied at its end; those rows are settled by the rule.
-        crowded = (self._block >= self._block.new_tensor(score[:, -1:])).sum(dim=1).cpu().numpy() > k
-        for row in np.flatnonzero(crowded):
-            top[row] = _top_of_row(self._block[row].cpu().numpy(), k)
-        return top, np.take_along_axis(score, order, axis=1)

@@ -29,12 +29,12 @@ from circus_bench.ranking import (
     ABSENT,
     DEFAULT_MEMORY,
     UNREACHABLE,
-    Backend,
     Ranking,
     ReferencePlace,
     Targets,
     rank_targets,
 )
+from circus_bench.scorers import Backend
 from circus_bench.store import EmbeddingStore
 
 if TYPE_CHECKING:

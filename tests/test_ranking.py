@@ -13,7 +13,6 @@ from circus_bench.errors import CircusError, EmbeddingError
 from circus_bench.ranking import (
     ABSENT,
     UNREACHABLE,
-    Backend,
     Ranking,
     ReferencePlace,
     Targets,
@@ -21,6 +20,7 @@ from circus_bench.ranking import (
     null_targets,
     rank_targets,
 )
+from circus_bench.scorers import Backend
 
 BACKENDS = pytest.mark.parametrize("backend", list(Backend))
 

@@ -16,8 +16,8 @@ from circus_bench.benchmark import Benchmark, Condition, Defect, Query, Referenc
 from circus_bench.encoding import Alarm
 from circus_bench.errors import FormatError, MismatchError
 from circus_bench.files import sha256, write_parquet
-from circus_bench.ranking import Backend
 from circus_bench.runs import Run, check_comparable, check_matches, n_inputs, run_benchmark
+from circus_bench.scorers import Backend
 from circus_bench.store import EmbeddingStore
 
 Make = Callable[..., Run]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, progress, warn
@@ -26,7 +27,9 @@ def run(
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.")] = 0,
     top_k: Annotated[int, typer.Option(min=1, help="Gallery images kept per query and condition.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the null targets.")] = 0,
-    backend: Annotated[str, typer.Option(help="numpy or torch: what computes the scores.")] = "numpy",
+    backend: Annotated[
+        str, typer.Option(help="What computes the scores.", click_type=click.Choice(["numpy", "torch"]))
+    ] = "numpy",
     device: Annotated[str | None, typer.Option(help="Torch device of the model, and of the torch back end.")] = None,
     leave_out_unreadable: Annotated[
         bool, typer.Option(help="Run without images that cannot be decoded and the queries that need them.")
@@ -42,8 +45,8 @@ def run(
     from circus_bench.encoding import EncodeSettings
     from circus_bench.files import slug
     from circus_bench.models import load_encoder
-    from circus_bench.ranking import Backend
     from circus_bench.runs import n_inputs, run_benchmark
+    from circus_bench.scorers import Backend
     from circus_bench.store import EmbeddingStore
 
     chosen = _readable(Benchmark.load(benchmark), leave_out=leave_out_unreadable)

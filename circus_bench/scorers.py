@@ -1,0 +1,184 @@
+"""Blocks of scores by numpy or torch: fp32 products of queries and a gallery, and what ranking asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+class Backend(StrEnum):
+    """What computes the matrix products."""
+
+    NUMPY = "numpy"
+    TORCH = "torch"
+
+
+class Scores(Protocol):
+    """A block of scores: queries by gallery."""
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        """The scores at these places: float32 [n]."""
+        ...
+
+    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
+        """How many scores of a row are greater than its threshold, and how many at least as great: int64 [n]."""
+        ...
+
+    def top(self, k: int) -> tuple[Ints, Floats]:
+        """Columns and scores of the k greatest of every row, falling, ties by column: [n_rows, k]."""
+        ...
+
+
+class Scorer(Protocol):
+    """Multiplies queries with a gallery that it holds."""
+
+    def precision(self) -> AbstractContextManager[None]:
+        """The context in which products are taken in full fp32."""
+        ...
+
+    def scores(self, queries: Floats) -> Scores:
+        """The product with float32 [n, dim]; it may share memory with the next one."""
+        ...
+
+
+def scorer_of(gallery: Floats, *, backend: Backend, device: str | None = None) -> Scorer:
+    """Make the scorer of a gallery.
+
+    Args:
+        gallery: float32 [n_gallery, dim].
+        backend: `numpy`, or `torch` on `device`.
+        device: a torch device; the CPU by default.
+    """
+    return _TorchScorer(gallery, device or "cpu") if backend is Backend.TORCH else _NumpyScorer(gallery)
+
+
+class _NumpyScorer:
+    def __init__(self, gallery: Floats) -> None:
+        self._gallery = gallery
+        self._buffer = np.empty(0, np.float32)
+
+    def precision(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def scores(self, queries: Floats) -> _NumpyScores:
+        shape = (len(queries), len(self._gallery))
+        if self._buffer.size < shape[0] * shape[1]:
+            self._buffer = np.empty(shape[0] * shape[1], np.float32)
+        block = self._buffer[: shape[0] * shape[1]].reshape(shape)
+        np.matmul(queries, self._gallery.T, out=block)
+        return _NumpyScores(block)
+
+
+class _NumpyScores:
+    def __init__(self, block: Floats) -> None:
+        self._block = block
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        return self._block[rows, columns]
+
+    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
+        greater, at_least = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+        # Row by row: a row of scores stays in the cache for all its thresholds.
+        for position in np.argsort(rows, kind="stable"):
+            scores, threshold = self._block[rows[position]], thresholds[position]
+            greater[position] = np.count_nonzero(scores > threshold)
+            at_least[position] = np.count_nonzero(scores >= threshold)
+        return greater, at_least
+
+    def top(self, k: int) -> tuple[Ints, Floats]:
+        top = np.array([_top_of_row(row, k) for row in self._block], np.int64).reshape(len(self._block), k)
+        return top, np.take_along_axis(self._block, top, axis=1)
+
+
+def _top_of_row(scores: Floats, k: int) -> Ints:
+    """Indices of the k greatest scores, falling; ties by index.
+
+    The k-th greatest of the maxima of disjoint groups bounds the k-th greatest score from below, so that only the few
+    scores above that bound need sorting.
+    """
+    groups = 4 * k
+    if k == 0 or len(scores) < 4 * groups:
+        return np.argsort(-scores, kind="stable")[:k]
+    whole = len(scores) // groups * groups
+    maxima = scores[:whole].reshape(-1, groups).max(axis=0)
+    bound = np.partition(maxima, groups - k)[groups - k]
+    candidates = np.flatnonzero(scores >= bound)
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
+
+
+class _TorchScorer:
+    def __init__(self, gallery: Floats, device: str) -> None:
+        import torch
+
+        self._device = device
+        self._gallery = torch.from_numpy(np.ascontiguousarray(gallery)).to(device)
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """Full fp32 products: no TF32 on GPUs, no bf16 on CPUs, whatever the process had chosen."""
+        import torch
+
+        chosen = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            torch.set_float32_matmul_precision(chosen)
+
+    def scores(self, queries: Floats) -> _TorchScores:
+        import torch
+
+        return _TorchScores(torch.from_numpy(np.ascontiguousarray(queries)).to(self._device) @ self._gallery.T)
+
+
+class _TorchScores:
+    def __init__(self, block: torch.Tensor) -> None:
+        self._block = block
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        import torch
+
+        device = self._block.device
+        found = self._block[torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)]
+        return found.cpu().numpy()
+
+    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
+        import torch
+
+        greater, at_least = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+        # The n-th threshold of every row at once, for n = 0, 1, ...: most rows have only two.
+        order = np.argsort(rows, kind="stable")
+        nth = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])
+        for n in range(int(nth.max(initial=-1)) + 1):
+            chosen = order[nth == n]
+            limits = np.zeros((len(self._block), 1), np.float32)  # rows without an n-th threshold count in vain
+            limits[rows[chosen], 0] = thresholds[chosen]
+            on_device = torch.from_numpy(limits).to(self._block.device)
+            greater[chosen] = (self._block > on_device).count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
+            at_least[chosen] = (self._block >= on_device).count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
+        return greater, at_least
+
+    def top(self, k: int) -> tuple[Ints, Floats]:
+        if k == 0:
+            empty = len(self._block), 0
+            return np.empty(empty, np.int64), np.empty(empty, np.float32)
+        score, index = (part.cpu().numpy() for part in self._block.topk(k, dim=1))
+        order = np.lexsort((index, -score), axis=1)
+        top = np.take_along_axis(index, order, axis=1)
+        # topk chooses freely among scores tied at its end; those rows are settled by the rule.
+        crowded = (self._block >= self._block.new_tensor(score[:, -1:])).sum(dim=1).cpu().numpy() > k
+        for row in np.flatnonzero(crowded):
+            top[row] = _top_of_row(self._block[row].cpu().numpy(), k)
+        return top, np.take_along_axis(score, order, axis=1)
