@@ -65,6 +65,8 @@ class Defect(StrEnum):
     """A query's reference is one of its targets: it stays."""
     EMPTY_TEXT = "empty_text"
     """A modification text is blank: it stays."""
+    DANGLING_SUBSET = "dangling_subset"
+    """An image of a query's subset is not in the gallery: it stays, and never competes."""
     MISSING_IMAGE = "missing_image"
     """A gallery or reference image has no bytes: it stays, and encoding it fails."""
 
@@ -78,7 +80,8 @@ class Query:
         reference: id of the reference image.
         text: the modification text, as its author wrote it.
         targets: gallery ids of the positives; the order matters only between targets of equal score.
-        group: the category or subset that results are broken down by; empty when there is none.
+        group: the category that results are broken down by; empty when there is none.
+        subset: gallery ids of the small set that the targets are also ranked in (CIRR's image set); may be empty.
         details: further facts of the source, JSON-able (a planted kind, CIRR's image set, CIRCO's semantic aspects).
     """
 
@@ -87,6 +90,7 @@ class Query:
     text: str
     targets: tuple[str, ...]
     group: str = ""
+    subset: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -143,7 +147,7 @@ class Fingerprint:
     """What a benchmark consists of, as two hashes that depend neither on the order of queries nor of the gallery.
 
     Attributes:
-        annotations: over query ids, references, texts and targets and the gallery ids.
+        annotations: over query ids, references, texts, targets and subsets, and the gallery ids.
         images: over the digests of all images; None when the benchmark has none.
     """
 
@@ -217,7 +221,7 @@ class Benchmark:
         """Hashes of the annotations and of the images. The first call decodes every image whose facts are unknown."""
         annotations = hashlib.sha256()
         for query in sorted(self.queries, key=lambda query: query.id):
-            row = [query.id, query.reference, query.text, query.targets]
+            row = [query.id, query.reference, query.text, query.targets, query.subset]
             annotations.update(json.dumps(row).encode())
         annotations.update(json.dumps(sorted(self.gallery.ids)).encode())
         if self.gallery.images is None:
@@ -355,6 +359,8 @@ class _Checker:
         queries = [dataclasses.replace(q, targets=tuple(dict.fromkeys(q.targets))) for q in queries]
         dangling = [target for query in queries for target in query.targets if target not in gallery]
         self._report(Defect.DANGLING_TARGET, dangling, "targets are not in the gallery")
+        outside = [image for query in queries for image in query.subset if image not in gallery]
+        self._report(Defect.DANGLING_SUBSET, outside, "images of subsets are not in the gallery")
         report(Defect.REFERENCE_IS_TARGET, lambda q: q.reference in q.targets, "queries have their reference as target")
         report(Defect.EMPTY_TEXT, lambda q: not q.text.strip(), "queries have a blank modification text")
         if not queries:
@@ -393,7 +399,7 @@ def _query_schema() -> Any:
 
     strings = pa.list_(pa.string())
     names = ("id", "reference", "text", "group", "details")
-    return pa.schema([*((name, pa.string()) for name in names), ("targets", strings)])
+    return pa.schema([*((name, pa.string()) for name in names), ("targets", strings), ("subset", strings)])
 
 
 def _query_table(queries: Sequence[Query]) -> Any:
@@ -408,7 +414,15 @@ def _query_table(queries: Sequence[Query]) -> Any:
 
 def _queries(rows: Iterable[Mapping[str, Any]]) -> tuple[Query, ...]:
     return tuple(
-        Query(**{**row, "targets": tuple(row["targets"]), "details": json.loads(row["details"])}) for row in rows
+        Query(
+            **{
+                **row,
+                "targets": tuple(row["targets"]),
+                "subset": tuple(row["subset"]),
+                "details": json.loads(row["details"]),
+            }
+        )
+        for row in rows
     )
 
 

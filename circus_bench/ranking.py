@@ -55,20 +55,39 @@ class Targets:
         index: int64 [n_rows], gallery index of the target, `ABSENT` when it is not in the gallery.
         reference: int64 [n_queries], gallery index of the reference image or `ABSENT`.
         null: int64 [n_rows], gallery index of another query's target, or `ABSENT`; see `null_targets`.
+        subset_offsets: int64 [n_queries + 1]; the subset of query i is subset_index[subset_offsets[i] to ...[i + 1]].
+        subset_index: int64, gallery indices of the images of each query's subset (CIRR's image set), or `ABSENT`.
     """
 
     offsets: Ints
     index: Ints
     reference: Ints
     null: Ints
+    subset_offsets: Ints
+    subset_index: Ints
 
     @classmethod
-    def of(cls, targets: Sequence[Sequence[int]], references: Sequence[int], *, seed: int = 0) -> Targets:
-        """Make the rows from one list of gallery indices per query, and draw the null targets."""
-        offsets = np.cumsum([0, *(len(row) for row in targets)], dtype=np.int64)
-        index = np.array([target for row in targets for target in row], np.int64)
+    def of(
+        cls,
+        targets: Sequence[Sequence[int]],
+        references: Sequence[int],
+        *,
+        subsets: Sequence[Sequence[int]] | None = None,
+        seed: int = 0,
+    ) -> Targets:
+        """Make the rows from one list of gallery indices per query, and draw the null targets.
+
+        Args:
+            targets: for each query the gallery indices of its targets.
+            references: for each query that of its reference.
+            subsets: for each query those of its subset; none by default.
+            seed: of the null targets.
+        """
+        offsets, index = _flat(targets)
         reference = np.array(references, np.int64)
-        return cls(offsets, index, reference, null_targets(offsets, index, reference, seed=seed))
+        subset_offsets, subset_index = _flat(subsets if subsets is not None else [()] * len(targets))
+        null = null_targets(offsets, index, reference, seed=seed)
+        return cls(offsets, index, reference, null, subset_offsets, subset_index)
 
     @property
     def query(self) -> Ints:
@@ -86,6 +105,8 @@ class Ranking:
         reference: int8 [n_rows], `ReferencePlace` relative to the target.
         null_rank: int64 [n_rows], rank of the null target among all other images; `UNREACHABLE` without one.
         null_reference: int8 [n_rows], `ReferencePlace` relative to the null target.
+        subset_rank: int64 [n_rows], rank among the query's subset without its reference, ties against the target;
+            `UNREACHABLE` without a subset.
         top: int64 [n_queries, k], gallery indices by falling score, ties by gallery position.
         top_score: float32 [n_queries, k].
     """
@@ -95,6 +116,7 @@ class Ranking:
     reference: NDArray[np.int8]
     null_rank: Ints
     null_reference: NDArray[np.int8]
+    subset_rank: Ints
     top: Ints
     top_score: Floats
 
@@ -239,9 +261,29 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
         "reference": place,
         "null_rank": np.where(null != ABSENT, at_least[n:], UNREACHABLE),
         "null_reference": null_place,
+        "subset_rank": _subset_ranks(scores, targets, rows, query, own),
         "top": top[: stop - start],
         "top_score": top_score[: stop - start],
     }
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Offsets and values of a list of lists."""
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    return offsets, np.array([value for row in lists for value in row], np.int64)
+
+
+def _subset_ranks(scores: Scores, targets: Targets, rows: slice, query: Ints, own: Floats) -> Ints:
+    """Rank of each row's target among its query's subset; `query` counts from the first query of the block."""
+    of_query = targets.query[rows]
+    sizes = np.diff(targets.subset_offsets)[of_query]
+    row = np.repeat(np.arange(len(of_query)), sizes)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    member = targets.subset_index[targets.subset_offsets[of_query][row] + within]
+    competes = (member != ABSENT) & (member != targets.index[rows][row]) & (member != targets.reference[of_query][row])
+    ahead = competes & (scores.at(query[row], np.maximum(member, 0)) >= own[row])
+    rank = 1 + np.bincount(row[ahead], minlength=len(of_query))
+    return np.where((sizes > 0) & (targets.index[rows] != ABSENT), rank, UNREACHABLE)
 
 
 def _tied_siblings(query: Ints, own: Floats, reachable: NDArray[np.bool_]) -> tuple[Ints, Ints]:

@@ -152,6 +152,13 @@ class Run:
             return None
         return Ranks(_apply(ranking.null_rank, ranking.null_reference, reference or self.policy), self.offsets)
 
+    def subset_ranks(self, condition: Condition) -> Ranks | None:
+        """Ranks of the targets within each query's subset, its reference left out. None when a query has no subset."""
+        subset_rank = self.results[condition].ranking.subset_rank
+        if np.any(subset_rank == UNREACHABLE):
+            return None
+        return Ranks(subset_rank.astype(np.float64), self.offsets)
+
     def ties(self, condition: Condition) -> NDArray[np.int64]:
         """int64 [n_rows]: gallery images with exactly the target's score, other targets not counted."""
         return self.results[condition].ranking.ties
@@ -302,6 +309,7 @@ def _targets(benchmark: Benchmark, seed: int) -> Targets:
     return Targets.of(
         [[place.get(target, ABSENT) for target in query.targets] for query in benchmark.queries],
         [place.get(query.reference, ABSENT) for query in benchmark.queries],
+        subsets=[[place.get(image, ABSENT) for image in query.subset] for query in benchmark.queries],
         seed=seed,
     )
 
@@ -330,6 +338,7 @@ def _rank_schema() -> pa.Schema:
             ("reference", word),
             ("null_rank", pa.int32()),
             ("null_reference", word),
+            ("subset_rank", pa.int32()),
         ]
     )
 
@@ -353,6 +362,7 @@ def _rank_table(run: Run) -> pa.Table:
             "reference": pa.array(places[ranking.reference], pa.string()),
             "null_rank": pa.array(ranking.null_rank, pa.int32(), mask=ranking.null_rank == UNREACHABLE),
             "null_reference": pa.array(places[ranking.null_reference], pa.string()),
+            "subset_rank": pa.array(ranking.subset_rank, pa.int32(), mask=ranking.subset_rank == UNREACHABLE),
         }
         parts.append(pa.table(columns))
     return pa.concat_tables(parts).cast(_rank_schema()).unify_dictionaries().combine_chunks()
@@ -449,10 +459,11 @@ def _result(part: pa.Table, top: pa.Table, *, n_gallery: int, where: Path) -> Co
         reference=places("reference"),
         null_rank=integers("null_rank"),
         null_reference=places("null_reference"),
+        subset_rank=integers("subset_rank"),
         top=np.empty((len(top), 0), np.int64),
         top_score=top_score,
     )
-    for name in ("rank", "null_rank"):
+    for name in ("rank", "null_rank", "subset_rank"):
         values = getattr(ranking, name)
         if len(values) and not 0 <= values.min() <= values.max() <= n_gallery:
             raise FormatError(f"{where}: {name} outside 1 to {n_gallery:,}, the size of the gallery")

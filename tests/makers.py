@@ -14,7 +14,7 @@ from circus_bench.ranking import UNREACHABLE, Ranking, ReferencePlace
 from circus_bench.runs import ConditionResult, Manifest, Run
 from circus_bench.scorers import Backend
 
-Ranks = Sequence[int | None | Sequence[int | None]]
+Ranks = Sequence[int | Sequence[int | None] | None]
 """For each query the rank of its target, or a list of ranks of its targets; None is a target outside the gallery."""
 
 
@@ -56,6 +56,7 @@ def make_run(
             reference=np.array((places or {}).get(condition, zeros), np.int8),
             null_rank=np.array((nulls or {}).get(condition, zeros), np.int64),
             null_reference=zeros.astype(np.int8),
+            subset_rank=zeros,
             top=np.zeros((len(given), 2), np.int64),
             top_score=np.tile(np.array([0.5, 0.25], np.float32), (len(given), 1)),
         )
@@ -75,5 +76,5 @@ def make_run(
     return Run(Manifest(**{**settings, **manifest}), queries, targets, results)
 
 
-def _row(ranks: int | None | Sequence[int | None]) -> Sequence[int | None]:
+def _row(ranks: int | Sequence[int | None] | None) -> Sequence[int | None]:
     return ranks if isinstance(ranks, Sequence) else (ranks,)

@@ -340,3 +340,31 @@ def test_the_null_rank_is_the_rank_of_the_other_query_s_target(backend: Backend)
     queries = np.array([[1, 0], [0, 1]], np.float32)
     found = rank_targets(queries, axis(5, 1, 3), targets=Targets.of([[0], [2]], [ABSENT, ABSENT]), backend=backend)
     assert found.null_rank.tolist() == [2, 3]
+
+
+@BACKENDS
+def test_the_subset_rank_counts_only_the_subset_and_never_the_reference(backend: Backend) -> None:
+    # Scores 2 9 3 2 8; the subset of the query is {0, 2, 3, 4}, its reference 4. Of the rest, image 2 is better than the
+    # target 0 and image 3 ties with it: subset rank 3. Image 1, the best of all, is not in the subset.
+    targets = Targets.of([[0]], [4], subsets=[[0, 2, 3, 4]])
+    found = rank_targets(QUERY, axis(2, 9, 3, 2, 8), targets=targets, backend=backend)
+    assert (found.rank.tolist(), found.subset_rank.tolist()) == ([5], [3])
+
+
+@BACKENDS
+def test_a_query_without_a_subset_has_no_subset_rank(backend: Backend) -> None:
+    targets = Targets.of([[0], [1]], [ABSENT, ABSENT], subsets=[[], [0, 1, ABSENT]])
+    found = rank_targets(np.repeat(QUERY, 2, axis=0), axis(2, 1, 3), targets=targets, backend=backend)
+    assert found.subset_rank.tolist() == [UNREACHABLE, 2]
+
+
+def test_a_random_ranker_scores_the_chance_level_on_subsets() -> None:
+    # Five images compete in a subset of six without its reference, so that chance is 1/5, not 1/6.
+    rng = np.random.default_rng(0)
+    n = 4000
+    queries, gallery = (rng.standard_normal((count, 8)).astype(np.float32) for count in (n, 600))
+    subsets = [rng.permutation(600)[:6].tolist() for _ in range(n)]
+    targets = Targets.of([[s[1]] for s in subsets], [s[0] for s in subsets], subsets=subsets)
+    first = (rank_targets(queries, gallery, targets=targets).subset_rank == 1).mean()
+    # Three standard errors of a share of 0.2 over 4,000 queries: 3 sqrt(0.16 / 4000) = 0.019; 1/6 lies outside.
+    assert abs(first - 0.2) < 0.019

@@ -22,6 +22,7 @@ from circus_bench.runs import Run
 Mask = NDArray[np.bool_]
 
 CUTOFFS = (1, 5, 10, 50)
+SUBSET_CUTOFFS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Scores:
         subset: `full`, `sf`, a label or a group.
         n_queries: queries in the subset.
         n_relevant: their targets.
-        by_condition: condition to metric name to estimate. Names: `hit_rate@K`, `recall@K`, `map@K`, `ndcg`, `mrr`.
+        by_condition: condition to metric name to estimate. Names: `hit_rate@K`, `recall@K`, `map@K`, `ndcg`, `mrr`,
+            and `subset_hit_rate@K` (CIRR's Recall_subset) where the queries have subsets.
         either_unimodal: share of queries with a hit@k from the text alone or the image alone.
         chance: hit rate@k of null targets under each condition; empty where a Run has none.
         comp_gap: 1 - max(text, image) / multimodal, of mean full-gallery nDCG.
@@ -82,7 +84,11 @@ def score_run(
     """
     if chosen is None:
         chosen = np.ones(len(run.queries), bool)
-    by_condition = {condition: _metrics(run.ranks(condition), chosen, sorted({*cutoffs, k})) for condition in Condition}
+    by_condition = {
+        condition: _metrics(run.ranks(condition), chosen, sorted({*cutoffs, k}))
+        | _subset_metrics(run.subset_ranks(condition), chosen)
+        for condition in Condition
+    }
     unimodal = (Condition.TEXT_ONLY, Condition.IMAGE_ONLY)
     either = np.max([hit_rate(run.ranks(condition), k) for condition in unimodal], axis=0)[chosen]
     nulls = {condition: run.null_ranks(condition) for condition in Condition}
@@ -124,3 +130,9 @@ def _metrics(ranks: Ranks, chosen: Mask, cutoffs: Sequence[int]) -> dict[str, Es
     found["ndcg"] = mean(ndcg(ranks)[chosen])
     found["mrr"] = mean(reciprocal_rank(ranks)[chosen])
     return found
+
+
+def _subset_metrics(ranks: Ranks | None, chosen: Mask) -> dict[str, Estimate]:
+    if ranks is None:
+        return {}
+    return {f"subset_hit_rate@{k}": proportion(hit_rate(ranks, k)[chosen]) for k in SUBSET_CUTOFFS}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, progress, warn
+from circus_bench.scorers import Backend
 
 if TYPE_CHECKING:
     from circus_bench.benchmark import Benchmark
@@ -27,9 +27,7 @@ def run(
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.")] = 0,
     top_k: Annotated[int, typer.Option(min=1, help="Gallery images kept per query and condition.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the null targets.")] = 0,
-    backend: Annotated[
-        str, typer.Option(help="What computes the scores.", click_type=click.Choice(["numpy", "torch"]))
-    ] = "numpy",
+    backend: Annotated[Backend, typer.Option(help="What computes the scores.")] = Backend.NUMPY,
     device: Annotated[str | None, typer.Option(help="Torch device of the model, and of the torch back end.")] = None,
     leave_out_unreadable: Annotated[
         bool, typer.Option(help="Run without images that cannot be decoded and the queries that need them.")
@@ -46,7 +44,6 @@ def run(
     from circus_bench.files import slug
     from circus_bench.models import load_encoder
     from circus_bench.runs import n_inputs, run_benchmark
-    from circus_bench.scorers import Backend
     from circus_bench.store import EmbeddingStore
 
     chosen = _readable(Benchmark.load(benchmark), leave_out=leave_out_unreadable)
@@ -62,7 +59,7 @@ def run(
                 settings=settings,
                 top_k=top_k,
                 seed=seed,
-                backend=Backend(backend),
+                backend=backend,
                 device=device,
                 advance=advance,
             )

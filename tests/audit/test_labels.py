@@ -142,7 +142,7 @@ def test_labels_of_other_queries_are_refused(saved: Path) -> None:
 def test_labels_under_another_reference_policy_are_refused(saved: Path) -> None:
     # The same files ranked with and without the reference: image-only ranks differ by one, and so do the subsets.
     protocol = dataclasses.asdict(Protocol("made/official", ReferencePolicy.REMOVED))
-    with pytest.raises(MismatchError, match="made/official"):
+    with pytest.raises(MismatchError, match="made/test"):
         LabelTable.load(saved).mask_of(make_run(*RANKS["tests/a"], protocol=protocol), Subset.SF)
 
 

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 from makers import make_run
 
@@ -34,10 +33,8 @@ MakeBenchmark = Callable[..., Benchmark]
 
 def planted(toy_benchmark: MakeBenchmark, plants: Sequence[tuple[Kind, int, int]] = PLANTS) -> Benchmark:
     queries = [
-        Query(
-            f"q{i}", "a", f"text {i}", ("b",), group=kind, details={"kind": kind.value, "n_text": text, "n_near": near}
-        )
-        for i, (kind, text, near) in enumerate(plants)
+        Query(f"q{i}", "a", f"text {i}", ("b",), kind, {"kind": kind.value, "n_text": n_text, "n_near": n_near})
+        for i, (kind, n_text, n_near) in enumerate(plants)
     ]
     return toy_benchmark(queries=queries, with_images=False)
 
@@ -127,4 +124,4 @@ def test_the_check_is_written_as_strict_json(toy_benchmark: MakeBenchmark) -> No
 def test_a_shortcut_is_a_label_whatever_the_modality_that_gave_it(toy_benchmark: MakeBenchmark) -> None:
     # The planted text shortcut is found by the image alone: the label is the same, and so is the agreement.
     by_image = (PERFECT[0], [99, *PERFECT[1][1:]], [2, *PERFECT[2][1:]])
-    assert np.isclose(check_planted(planted(toy_benchmark), pool(by_image), k=10).text_caught.value, 1)
+    assert check_planted(planted(toy_benchmark), pool(by_image), k=10).text_caught.value == 1

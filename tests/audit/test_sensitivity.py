@@ -6,15 +6,7 @@ import pytest
 from makers import make_run
 
 from circus_bench.audit.pool import Pool
-from circus_bench.audit.sensitivity import (
-    SWEPT_K,
-    LabelShares,
-    chance,
-    k_sweep,
-    leave_one_out,
-    shares,
-    support_sweep,
-)
+from circus_bench.audit.sensitivity import SWEPT_K, LabelShares, chance, k_sweep, leave_one_out, support_sweep
 from circus_bench.audit.statistics import proportion
 from circus_bench.benchmark import Condition
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
@@ -54,65 +46,59 @@ BY_K = {
 
 @pytest.mark.parametrize("k", SWEPT_K)
 def test_the_sweep_over_k_labels_the_queries_at_every_cut_off(pool: Pool, own: ShortcutLabels, k: int) -> None:
-    by_setting = {entry.setting: counted(entry) for entry in k_sweep(pool, own=own)}
-    assert by_setting[f"K = {k}"] == BY_K[k]
+    assert counted(k_sweep(pool, own=own)[k]) == BY_K[k]
 
 
 def test_the_sweep_over_k_includes_the_audit_s_own_cut_off_in_its_place(pool: Pool) -> None:
-    settings = [entry.setting for entry in k_sweep(pool, own=pool.label(k=7), ks=(10, 5))]
-    assert settings == ["K = 5", "K = 7", "K = 10"]
+    assert list(k_sweep(pool, own=pool.label(k=7), ks=(10, 5))) == [5, 7, 10]
 
 
 def test_the_sweep_over_k_keeps_the_support_that_the_audit_asks_for(pool: Pool) -> None:
     # Two models must agree. At K = 50: q0 (text 3 and 30), q1 (text 40 and 40) and q3 (12 and 12); at K = 15 only q3,
     # while q0 is composed by both (1 and 1) and q1 by a alone.
     own = pool.label(k=10, min_unimodal=2, min_multimodal=2)
-    by_setting = {entry.setting: counted(entry)[:3] for entry in k_sweep(pool, own=own)}
-    assert (by_setting["K = 50"], by_setting["K = 15"]) == ((3, 0, 1), (1, 1, 2))
+    found = k_sweep(pool, own=own)
+    assert (counted(found[50])[:3], counted(found[15])[:3]) == ((3, 0, 1), (1, 1, 2))
 
 
 def test_the_sweep_over_the_support_asks_for_one_to_all_models(pool: Pool, own: ShortcutLabels) -> None:
     # m = 2 at K = 10: only a has q0 by text, but both have it composed; q1 and q3 are composed by a alone.
-    assert [(entry.setting, counted(entry)) for entry in support_sweep(pool, own=own)] == [
-        ("m = 1", (1, 2, 1, 0)),
-        ("m = 2", (0, 1, 3, 3)),
-    ]
+    found = {m: counted(entry) for m, entry in support_sweep(pool, own=own).items()}
+    assert found == {1: (1, 2, 1, 0), 2: (0, 1, 3, 3)}
 
 
 def test_each_model_is_left_out_in_turn(pool: Pool, own: ShortcutLabels) -> None:
     # b alone: q0 composed; q1 (30) and q3 (12) lost. a alone gave all the labels of the pool.
-    assert [(entry.setting, counted(entry)) for entry in leave_one_out(pool, own=own)] == [
-        ("without tests/a", (0, 1, 3, 3)),
-        ("without tests/b", (1, 2, 1, 0)),
-    ]
+    found = {model: counted(entry) for model, entry in leave_one_out(pool, own=own).items()}
+    assert found == {"tests/a": (0, 1, 3, 3), "tests/b": (1, 2, 1, 0)}
 
 
 def test_a_smaller_pool_is_asked_for_no_more_models_than_it_has(pool: Pool) -> None:
     own = pool.label(k=10, min_unimodal=2, min_multimodal=2)
     # Against the labels for m = 2: CR, UN, UN, UN. Without b, q0 becomes a shortcut and q1 and q3 composed.
-    assert [counted(entry) for entry in leave_one_out(pool, own=own)] == [(0, 1, 3, 0), (1, 2, 1, 3)]
+    assert [counted(entry) for entry in leave_one_out(pool, own=own).values()] == [(0, 1, 3, 0), (1, 2, 1, 3)]
 
 
 def test_no_model_can_be_left_out_of_a_pool_of_one() -> None:
     pool = Pool.of_runs([A])
-    assert leave_one_out(pool, own=pool.label()) == []
+    assert leave_one_out(pool, own=pool.label()) == {}
 
 
 def test_every_share_comes_with_wilson_s_interval(own: ShortcutLabels) -> None:
-    found = shares(own, setting="K = 10")
+    found = LabelShares.of(own, own=own)
     assert found.shares[Label.COMPOSITION_REQUIRED] == proportion(own.labels == "composition_required")
     assert found.shares[Label.COMPOSITION_REQUIRED].value == 0.5
 
 
-def test_without_other_labels_to_compare_with_none_has_changed(own: ShortcutLabels) -> None:
-    assert shares(own, setting="K = 10").changed == 0
+def test_no_label_differs_from_itself(own: ShortcutLabels) -> None:
+    assert LabelShares.of(own, own=own).changed == 0
 
 
 def test_label_shares_are_written_by_label_name(own: ShortcutLabels) -> None:
-    written = shares(own, setting="K = 10").to_dict()
-    assert (written["setting"], written["changed"]) == ("K = 10", 0)
+    written = LabelShares.of(own, own=own).to_dict()
     assert written["counts"] == {"shortcut": 1, "composition_required": 2, "unresolved": 1}
     assert written["shares"]["shortcut"]["value"] == 0.25
+    assert written["changed"] == 0
 
 
 def test_chance_is_the_share_of_shortcuts_among_the_null_ranks() -> None:
@@ -131,7 +117,7 @@ def test_chance_is_the_share_of_shortcuts_among_the_null_ranks() -> None:
 def test_chance_grows_with_the_pool() -> None:
     # Each of two models hits another query by chance: the pool has both.
     runs = [
-        make_run([1] * 4, [1] * 4, [1] * 4, model=model, nulls={condition: ranks for condition in Condition})
+        make_run([1] * 4, [1] * 4, [1] * 4, model=model, nulls=dict.fromkeys(Condition, ranks))
         for model, ranks in (("tests/a", [1, 500, 500, 500]), ("tests/b", [500, 1, 500, 500]))
     ]
     found = chance(Pool.of_null_ranks(runs), own=Pool.of_runs(runs).label())

@@ -84,6 +84,12 @@ def test_the_interval_of_equal_values_is_a_point() -> None:
     assert (found.low, found.high) == pytest.approx((0.25, 0.25))
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_the_mean_of_zeros_or_ones_alone_has_the_interval_of_a_share(value: float) -> None:
+    # Every resample is the same, and yet 30 zeros do not prove that there is nothing else.
+    assert mean(np.full(30, value)) == proportion(np.full(30, value))
+
+
 def test_the_interval_of_a_mean_agrees_with_the_bootstrap_of_scipy() -> None:
     values = np.random.default_rng(5).exponential(size=80)
     found = mean(values)
@@ -131,8 +137,8 @@ def test_the_composition_gap_is_one_minus_the_better_single_part_over_both() -> 
 
 
 def test_the_conditions_of_a_composition_gap_share_their_resampled_queries() -> None:
-    # Text scores half of multimodal on every query, so the gap of every paired resample is 1 - 1/2. Resampled apart, the
-    # ratio of two means would vary.
+    # Text scores half of multimodal on every query, so the gap of every paired resample is 1 - 1/2. Resampled apart,
+    # the ratio of two means would vary.
     multimodal = np.random.default_rng(4).uniform(0.1, 1, 40)
     found = comp_gap_of(scores(multimodal.tolist(), (multimodal / 2).tolist(), [0.0] * 40))
     assert (found.low, found.value, found.high) == pytest.approx((0.5, 0.5, 0.5))
@@ -163,7 +169,7 @@ def test_a_composition_gap_over_nothing_is_undefined() -> None:
 
 
 def test_the_gap_of_a_pool_is_the_mean_of_its_models_gaps() -> None:
-    # Gaps 1 - .5 / 1 and 1 - .2 / .25: the mean of .5 and .2. The ratio of pooled means would give 1 - .35 / .625 = .44.
+    # Gaps 1 - .5 / 1 and 1 - .2 / .25: the mean of .5 and .2. The ratio of pooled means would give .44.
     first = scores([1.0, 1.0], [0.5, 0.5], [0.0, 0.0])
     second = scores([0.25, 0.25], [0.0, 0.0], [0.2, 0.2])
     assert pool_comp_gap_of([first, second]).value == pytest.approx(0.35)

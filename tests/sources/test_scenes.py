@@ -33,7 +33,7 @@ def of_kind(planting: plants.Planting, *kinds: Kind) -> list[plants.Plant]:
 
 def query(kind: str, n_text: int, n_near: int) -> Query:
     details = {"kind": kind, "edit": "", "n_text": n_text, "n_near": n_near}
-    return Query("q-0000", "scene-00000", "text", ("scene-00001",), kind, details)
+    return Query("q-0000", "scene-00000", "text", ("scene-00001",), group=kind, details=details)
 
 
 def says(scene: world.Scene, claim: language.Claim) -> bool:
@@ -202,7 +202,7 @@ def test_composed_queries_stand_behind_a_crowd_in_both_unimodal_rankings(plantin
         assert copies[reference] == 1 + 12
         # Besides the crowd, only a chance sibling or another reference may differ from the reference in sizes alone.
         assert 12 <= planted.n_near <= alike[without_sizes(reference)] - 1 <= planted.n_near + 1
-        assert planted.n_text >= plants.MIN_TEXT_CROWD
+        assert planted.n_text >= plants.TEXT_CROWD
 
 
 def without_sizes(scene: world.Scene) -> tuple[int, ...]:

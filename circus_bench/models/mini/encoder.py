@@ -19,6 +19,7 @@ from circus_bench.errors import EmbeddingError
 from circus_bench.models.mini.meta import checkpoint
 from circus_bench.models.mini.modeling import MiniModel
 from circus_bench.models.mini.processing import pixels, tokenize
+from circus_bench.models.mini.threads import one_thread
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -83,7 +84,8 @@ class MiniEncoder(AbsEncoder):
             EmbeddingError: a batch has neither images nor texts.
         """
         batches = tqdm(inputs, desc="encoding", disable=not show_progress_bar)
-        return np.concatenate([self._embed(batch) for batch in batches])
+        with one_thread():
+            return np.concatenate([self._embed(batch) for batch in batches])
 
     @torch.inference_mode()
     def _embed(self, batch: Any) -> npt.NDArray[np.float32]:

@@ -13,9 +13,8 @@ import argparse
 import math
 import multiprocessing
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from circus_bench.models.mini.configuration import Fusion, MiniConfig
 from circus_bench.models.mini.examples import Example, Mixture, NoImage, draw_batch
 from circus_bench.models.mini.modeling import MiniModel
 from circus_bench.models.mini.processing import START, UNKNOWN, build_tokenizer, tokenize
+from circus_bench.models.mini.threads import one_thread
 from circus_bench.sources.scenes.language import WORD_PATTERN, vocabulary
 from circus_bench.sources.scenes.world import BACKGROUNDS, COLOURS, SHAPES, SIDE, SIZES, Scene, render, things
 
@@ -59,7 +59,7 @@ class Recipe:
     fusion: Fusion
     mixture: Mixture
     channels: tuple[int, int, int] = (24, 48, 64)
-    steps: int = 2000
+    steps: int = 2200
     learning_rate: float = 1.5e-3
     seed: int = 0
 
@@ -164,7 +164,7 @@ def train(name: str, out: Path, *, steps: int | None = None, position: int = 0) 
         The folder of the checkpoint.
     """
     recipe = RECIPES[name]
-    with _one_thread(), torch.random.fork_rng(devices=[]):
+    with one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         config, tokenizer = _config(recipe)
         model = MiniModel(config).train()
@@ -194,17 +194,6 @@ def _optimise(model: MiniModel, tokenizer: Any, recipe: Recipe, *, steps: int, b
         recent += (accuracy - recent) / min(step + 1, 50)
         bar.set_postfix(accuracy=f"{recent:.3f}", refresh=False)
         bar.update()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: sums over several threads depend on how many there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _config(recipe: Recipe) -> tuple[MiniConfig, Any]:

@@ -50,10 +50,10 @@ UNCHANGED = (
 )
 BROAD = ("any image with {}", "a different scene with {}", "scenes containing {}", "change it to anything with {}")
 _EDIT_WORDS = """
-    make change the color of to paint is now turn into a replace with same becomes smaller bigger should be resize so it
-    remove delete take away without add put there also plus move at in swap two objects shapes trade places exchange
-    positions both but on background instead flip upside down mirror scene vertically horizontally left right and then
-    object one shape , : something any image anything different scenes containing
+    make change the color of to paint is now turn into a an replace with same becomes smaller bigger should be
+    resize so it remove delete take away without add put there also plus move at in swap two objects shapes trade
+    places exchange positions both but on background instead flip upside down mirror scene vertically horizontally
+    left right and then object one shape , : something any image anything different scenes containing
 """
 WORD_PATTERN = "[a-z]+|[,:]"
 MAX_WORDS = 39
@@ -139,7 +139,7 @@ def caption(
     for thing in mentioned[:count]:
         size = thing.size if rng.random() < detail else None
         place = thing.place if rng.random() < detail else None
-        phrases.append("a " + _phrase(thing.shape, thing.colour, size) + ("" if place is None else _at(rng, place)))
+        phrases.append(_a(_phrase(thing.shape, thing.colour, size)) + ("" if place is None else _at(rng, place)))
         claims.append(Has(thing.shape, thing.colour, size, place))
     if len(phrases) < 3:
         text = rng.choice((" and ", ", ")).join(phrases)
@@ -220,6 +220,10 @@ def _phrase(shape: int, colour: int, size: int | None = None) -> str:
     return " ".join(words if size is None else [SIZES[size], *words])
 
 
+def _a(phrase: str) -> str:
+    return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}"
+
+
 def _at(rng: random.Random, place: int) -> str:
     return rng.choice((" at the ", " in the ")) + PLACES[place]
 
@@ -295,7 +299,7 @@ def _add(rng: random.Random, scene: Scene) -> _Outcome | None:
         phrase, claim = SHAPES[shape] + _at(rng, place), Has(shape, None, None, place)
     else:
         phrase, claim = _phrase(shape, colour), Has(shape, colour)
-    text = rng.choice(("add a {}", "put a {}", "there is also a {}", "plus a {}")).format(phrase)
+    text = rng.choice(("add {}", "put {}", "there is also {}", "plus {}")).format(_a(phrase))
     return _Outcome(text, with_cells(scene, {place: code(shape, colour, size)}), (claim,))
 
 

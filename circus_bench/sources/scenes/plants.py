@@ -24,6 +24,7 @@ from circus_bench.sources.scenes.language import (
     UNCHANGED,
     Claim,
     Edit,
+    On,
     broad_claims,
     caption,
     claims_of,
@@ -49,9 +50,10 @@ SPARSE = (0, 6)  # near-duplicates of the reference of an image shortcut
 FAMILY_QUERIES = 8
 BYSTANDERS = 10  # edits of a family's reference that no query asks for
 TWO_STEPS = 0.4  # share of edits in two steps
-MIN_TEXT_CROWD = 50  # gallery images that fulfil the text of a composed query, at the least
+TEXT_CROWD = 80  # gallery images that fulfil the text of a composed query, at the least
+TEXT_CROWD_SHARE = 0.1  # of a gallery that is too small for TEXT_CROWD
 MAX_PARTIAL = 6  # gallery images that fulfil the text of a text shortcut, at the most
-_PARTIAL_DETAIL = 0.6
+_PARTIAL_DETAIL = 0.5
 _MIN_DIFFERENCE = 3  # between an unrelated reference and the target
 _TRIES = 20_000
 
@@ -185,9 +187,10 @@ class _Planter:
 
     def family_query(self, family: _Family, kind: Kind) -> Plant:
         """Add the outcome of an edit that many gallery images fulfil, and plant a query of a kind with a crowd."""
+        crowd = min(TEXT_CROWD, self._size * TEXT_CROWD_SHARE)
         edit = self._first(
             lambda: self._edit(self._scenes[family.reference]),
-            lambda edit: len(self._matching(edit.claims)) >= MIN_TEXT_CROWD,
+            lambda edit: _determinate(edit) and len(self._matching(edit.claims)) >= crowd,
             "composed query",
         )
         outcome = self._add(edit.scene, family.number)
@@ -221,9 +224,10 @@ class _Planter:
             scene = self._fresh((2, 2, 3))
             return scene, *caption(self.rng, scene, detail=1.0 if full else _PARTIAL_DETAIL)
 
-        scene, text, claims = self._first(
-            describe, lambda described: len(self._matching(described[2])) in allowed, "text shortcut"
-        )
+        def suits(described: tuple[Scene, str, tuple[Claim, ...]]) -> bool:
+            return _anchored(described[2]) and len(self._matching(described[2])) in allowed
+
+        scene, text, claims = self._first(describe, suits, "text shortcut")
         target = self._add(scene)
         text = self.rng.choice(REPLACEMENTS).format(text)
         edit = "full" if full else "partial"
@@ -341,3 +345,15 @@ class _Planter:
             f"no {what} found in {_TRIES} draws with a gallery of {self._size} images; "
             "ask for a larger gallery or fewer queries"
         )
+
+
+def _determinate(edit: Edit) -> bool:
+    """Whether the text leaves little open: an addition does not say all of what it adds, which is enough by itself."""
+    return "+" not in edit.kind or "add" not in edit.kind
+
+
+def _anchored(claims: Sequence[Claim]) -> bool:
+    """Whether a description gives a place or the background, and not just a list of things, no two of them alike."""
+    named = [(claim.shape, claim.colour) for claim in claims if not isinstance(claim, On)]
+    placed = any(isinstance(claim, On) or claim.place is not None for claim in claims)
+    return placed and len(set(named)) == len(named)
