@@ -119,6 +119,8 @@ class Protocol:
         gallery: what the gallery consists of.
         positives: which images count as targets.
         captions: how the modification text is made from the annotations.
+        hidden_targets: whether only a server knows the targets: the queries then have none here, and a Run of them
+            holds nothing but what is retrieved.
     """
 
     id: str
@@ -127,6 +129,7 @@ class Protocol:
     gallery: str = ""
     positives: str = ""
     captions: str = ""
+    hidden_targets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ class Benchmark:
     findings: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
-        checker = _Checker(self.name, self.allow)
+        checker = _Checker(self.name, self.allow, hidden_targets=self.protocol.hidden_targets)
         gallery = dataclasses.replace(self.gallery, ids=checker.gallery_ids(self.gallery.ids))
         queries = checker.queries(self.queries, frozenset(gallery.ids))
         checker.images(queries, gallery)
@@ -244,12 +247,23 @@ class Benchmark:
         queries = []
         for query in self.queries:
             targets = tuple(target for target in query.targets if target not in gone)
-            if query.reference not in gone and targets:
+            if query.reference not in gone and (targets or self.protocol.hidden_targets):
                 queries.append(dataclasses.replace(query, targets=targets))
         ids = tuple(image_id for image_id in self.gallery.ids if image_id not in gone)
         source = {**self.source, "left_out_images": sorted(gone.union(self.source.get("left_out_images", ())))}
         gallery = dataclasses.replace(self.gallery, ids=ids)
         return dataclasses.replace(self, queries=tuple(queries), gallery=gallery, source=source)
+
+    def with_images(self, images: Mapping[str, bytes]) -> Benchmark:
+        """Join images to a benchmark of annotations.
+
+        Args:
+            images: image id to the bytes of its file, such as `circus_bench.images.ImageFiles`.
+
+        Raises:
+            BenchmarkError: a gallery or reference image is not among them, and `Defect.MISSING_IMAGE` is not allowed.
+        """
+        return dataclasses.replace(self, gallery=dataclasses.replace(self.gallery, images=images))
 
     def save(self, folder: Path) -> None:
         """Write the benchmark to a folder: see `docs/formats.md`. Images keep their original bytes, readable or not."""
@@ -315,9 +329,10 @@ class Benchmark:
 class _Checker:
     """Applies the policy to each kind of defect: an error, or a repair and a finding."""
 
-    def __init__(self, name: str, allow: frozenset[Defect]) -> None:
+    def __init__(self, name: str, allow: frozenset[Defect], *, hidden_targets: bool) -> None:
         self._name = name
         self._allow = allow
+        self._hidden_targets = hidden_targets
         self.findings: list[Finding] = []
 
     def gallery_ids(self, given: Sequence[Any]) -> tuple[str, ...]:
@@ -353,8 +368,9 @@ class _Checker:
         wrong = [query.id for query in queries if not isinstance(query.text, str)]
         if wrong:
             raise BenchmarkError(f"benchmark {self._name!r}: modification texts are not strings ({some(wrong)})")
-        report(Defect.NO_TARGET, lambda q: not q.targets, "queries have no target")
-        queries = [query for query in queries if query.targets]
+        if not self._hidden_targets:
+            report(Defect.NO_TARGET, lambda q: not q.targets, "queries have no target")
+            queries = [query for query in queries if query.targets]
         report(Defect.DUPLICATE_TARGET, lambda q: bool(_repeated(q.targets)), "queries list a target twice")
         queries = [dataclasses.replace(q, targets=tuple(dict.fromkeys(q.targets))) for q in queries]
         dangling = [target for query in queries for target in query.targets if target not in gallery]

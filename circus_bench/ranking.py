@@ -109,6 +109,8 @@ class Ranking:
             `UNREACHABLE` without a subset.
         top: int64 [n_queries, k], gallery indices by falling score, ties by gallery position.
         top_score: float32 [n_queries, k].
+        subset_top: int64 [n_queries, size of the largest subset], gallery indices of each query's subset by falling
+            score, ties in listed order, its reference left out; filled up with `ABSENT`.
     """
 
     rank: Ints
@@ -119,6 +121,7 @@ class Ranking:
     subset_rank: Ints
     top: Ints
     top_score: Floats
+    subset_top: Ints
 
 
 def rank_targets(
@@ -264,6 +267,7 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
         "subset_rank": _subset_ranks(scores, targets, rows, query, own),
         "top": top[: stop - start],
         "top_score": top_score[: stop - start],
+        "subset_top": _subset_top(scores, targets, start, stop),
     }
 
 
@@ -284,6 +288,18 @@ def _subset_ranks(scores: Scores, targets: Targets, rows: slice, query: Ints, ow
     ahead = competes & (scores.at(query[row], np.maximum(member, 0)) >= own[row])
     rank = 1 + np.bincount(row[ahead], minlength=len(of_query))
     return np.where((sizes > 0) & (targets.index[rows] != ABSENT), rank, UNREACHABLE)
+
+
+def _subset_top(scores: Scores, targets: Targets, start: int, stop: int) -> Ints:
+    """Each query's subset by falling score, without its reference."""
+    sizes = np.diff(targets.subset_offsets)
+    top = np.full((stop - start, int(sizes.max(initial=0))), ABSENT, np.int64)
+    for query in range(start, stop):
+        members = targets.subset_index[targets.subset_offsets[query] : targets.subset_offsets[query + 1]]
+        members = members[(members != ABSENT) & (members != targets.reference[query])]
+        of_members = scores.at(np.full(len(members), query - start), members)
+        top[query - start, : len(members)] = members[np.argsort(-of_members, kind="stable")]
+    return top
 
 
 def _tied_siblings(query: Ints, own: Floats, reachable: NDArray[np.bool_]) -> tuple[Ints, Ints]:

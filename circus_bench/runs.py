@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from circus_bench import __version__
 from circus_bench.benchmark import Benchmark, Condition, Fingerprint, ReferencePolicy
 from circus_bench.encoding import Alarm, BenchmarkEncoder, EncodeSettings, ModelIdentity, collapsed
-from circus_bench.errors import FormatError, MismatchError
+from circus_bench.errors import CircusError, FormatError, MismatchError
 from circus_bench.files import read_json, read_parquet, sha256, write_json, write_parquet
 from circus_bench.metrics.ranks import Ranks
 from circus_bench.ranking import (
@@ -82,7 +82,7 @@ class Manifest:
     model: ModelIdentity
     benchmark: str
     fingerprint: Fingerprint
-    protocol: Mapping[str, str]
+    protocol: Mapping[str, Any]
     n_queries: int
     n_gallery: int
     dim: int
@@ -102,11 +102,12 @@ class ConditionResult:
     Attributes:
         ranking: see `Ranking`; `ranking.top` holds positions in the gallery and is empty after loading.
         top_ids: ids of the top of the gallery, one tuple a query.
-        top_score: float32 [n_queries, k].
+        subset_ids: ids of the query's subset by falling score, its reference left out, one tuple a query.
     """
 
     ranking: Ranking
     top_ids: tuple[tuple[str, ...], ...]
+    subset_ids: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,14 @@ class Run:
         Args:
             condition: what the encoder was shown.
             reference: whether the reference counts as a competitor; the protocol's policy by default.
+
+        Raises:
+            CircusError: the protocol hides the targets.
         """
+        if self.manifest.protocol["hidden_targets"]:
+            raise CircusError(
+                f"only the server of {self.manifest.protocol['id']} knows the targets; submit the Run to it"
+            )
         ranking = self.results[condition].ranking
         return Ranks(_apply(ranking.rank, ranking.reference, reference or self.policy), self.offsets)
 
@@ -166,6 +174,10 @@ class Run:
     def top(self, condition: Condition) -> tuple[tuple[str, ...], ...]:
         """Ids of the best scored gallery images of each query, the reference included."""
         return self.results[condition].top_ids
+
+    def subset_top(self, condition: Condition) -> tuple[tuple[str, ...], ...]:
+        """Ids of each query's subset by falling score, its reference left out."""
+        return self.results[condition].subset_ids
 
     def save(self, folder: Path) -> None:
         """Write the rank table, the top-k table and the manifest."""
@@ -238,8 +250,7 @@ def run_benchmark(
             device=device,
             memory=memory,
         )
-        top_ids = tuple(tuple(benchmark.gallery.ids[i] for i in row) for row in ranking.top)
-        results[condition] = ConditionResult(ranking, top_ids)
+        results[condition] = ConditionResult(ranking, _ids(ranking.top, benchmark), _ids(ranking.subset_top, benchmark))
     manifest = Manifest(
         model=driver.model,
         benchmark=benchmark.name,
@@ -314,6 +325,11 @@ def _targets(benchmark: Benchmark, seed: int) -> Targets:
     )
 
 
+def _ids(index: NDArray[np.int64], benchmark: Benchmark) -> tuple[tuple[str, ...], ...]:
+    ids = benchmark.gallery.ids
+    return tuple(tuple(ids[i] for i in row if i != ABSENT) for row in index.tolist())
+
+
 def _apply(rank: NDArray[np.int64], place: NDArray[np.int8], policy: ReferencePolicy) -> NDArray[np.float64]:
     """Ranks under a reference policy, infinite where the target cannot be retrieved."""
     ranks = rank.astype(np.float64)
@@ -378,6 +394,7 @@ def _top_schema() -> pa.Schema:
             ("condition", word),
             ("images", pa.list_(pa.string())),
             ("scores", pa.list_(pa.float32())),
+            ("subset", pa.list_(pa.string())),
         ]
     )
 
@@ -393,6 +410,7 @@ def _top_table(run: Run) -> pa.Table:
             "condition": pa.array([condition.value] * len(run.queries), pa.string()),
             "images": pa.array(result.top_ids, pa.list_(pa.string())),
             "scores": pa.array(list(result.ranking.top_score), pa.list_(pa.float32())),
+            "subset": pa.array(result.subset_ids, pa.list_(pa.string())),
         }
         parts.append(pa.table(columns))
     return pa.concat_tables(parts).cast(_top_schema()).unify_dictionaries().combine_chunks()
@@ -422,7 +440,9 @@ def _from_tables(manifest: Manifest, table: pa.Table, top: pa.Table, *, where: P
     conditions = np.array(table["condition"].to_pylist())
     first = table.filter(conditions == Condition.MULTIMODAL)
     pairs = list(zip(first["query"].to_pylist(), first["target"].to_pylist(), strict=True))
-    by_query: dict[str, list[str]] = {}
+    # Where targets are hidden the rank table is empty, and the top-k table alone knows the queries.
+    hidden = manifest.protocol["hidden_targets"]
+    by_query: dict[str, list[str]] = {query: [] for query in top["query"].to_pylist()} if hidden else {}
     for query, target in pairs:
         by_query.setdefault(query, []).append(target)
     if len(by_query) != manifest.n_queries or len(set(pairs)) != len(pairs):
@@ -462,9 +482,11 @@ def _result(part: pa.Table, top: pa.Table, *, n_gallery: int, where: Path) -> Co
         subset_rank=integers("subset_rank"),
         top=np.empty((len(top), 0), np.int64),
         top_score=top_score,
+        subset_top=np.empty((len(top), 0), np.int64),
     )
     for name in ("rank", "null_rank", "subset_rank"):
         values = getattr(ranking, name)
         if len(values) and not 0 <= values.min() <= values.max() <= n_gallery:
             raise FormatError(f"{where}: {name} outside 1 to {n_gallery:,}, the size of the gallery")
-    return ConditionResult(ranking, tuple(map(tuple, top["images"].to_pylist())))
+    ids, subset = (tuple(map(tuple, top[name].to_pylist())) for name in ("images", "subset"))
+    return ConditionResult(ranking, ids, subset)

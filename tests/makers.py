@@ -29,6 +29,7 @@ def make_run(
     nulls: Mapping[Condition, Sequence[int]] | None = None,
     ties: Mapping[Condition, Sequence[int]] | None = None,
     places: Mapping[Condition, Sequence[ReferencePlace]] | None = None,
+    subsets: Mapping[Condition, Sequence[int]] | None = None,
     **manifest: Any,
 ) -> Run:
     """A Run with these ranks (reference kept) on queries q0, q1, ... of a benchmark called `made`.
@@ -41,6 +42,7 @@ def make_run(
         nulls: null ranks per row; there are none by default.
         ties: ties per row; 0 by default.
         places: the reference's place per row; by default it is not in the gallery.
+        subsets: ranks within the queries' subsets per row; they have none by default.
         manifest: changes to the manifest.
     """
     by_condition = dict(zip(Condition, (multimodal, text_only, image_only), strict=True))
@@ -56,11 +58,12 @@ def make_run(
             reference=np.array((places or {}).get(condition, zeros), np.int8),
             null_rank=np.array((nulls or {}).get(condition, zeros), np.int64),
             null_reference=zeros.astype(np.int8),
-            subset_rank=zeros,
+            subset_rank=np.array((subsets or {}).get(condition, zeros), np.int64),
             top=np.zeros((len(given), 2), np.int64),
             top_score=np.tile(np.array([0.5, 0.25], np.float32), (len(given), 1)),
+            subset_top=np.zeros((len(given), 0), np.int64),
         )
-        results[condition] = ConditionResult(ranking, (("i0", "i1"),) * len(given))
+        results[condition] = ConditionResult(ranking, (("i0", "i1"),) * len(given), ((),) * len(given))
     settings: dict[str, Any] = {
         "model": ModelIdentity(model, revision, "float32"),
         "benchmark": "made",

@@ -344,8 +344,8 @@ def test_the_null_rank_is_the_rank_of_the_other_query_s_target(backend: Backend)
 
 @BACKENDS
 def test_the_subset_rank_counts_only_the_subset_and_never_the_reference(backend: Backend) -> None:
-    # Scores 2 9 3 2 8; the subset of the query is {0, 2, 3, 4}, its reference 4. Of the rest, image 2 is better than the
-    # target 0 and image 3 ties with it: subset rank 3. Image 1, the best of all, is not in the subset.
+    # Scores 2 9 3 2 8; the subset of the query is {0, 2, 3, 4}, its reference 4. Of the rest, image 2 beats the target
+    # 0 and image 3 ties with it: subset rank 3. Image 1, the best of all, is not in the subset.
     targets = Targets.of([[0]], [4], subsets=[[0, 2, 3, 4]])
     found = rank_targets(QUERY, axis(2, 9, 3, 2, 8), targets=targets, backend=backend)
     assert (found.rank.tolist(), found.subset_rank.tolist()) == ([5], [3])

@@ -14,7 +14,7 @@ from standins import Blind, StandIn
 
 from circus_bench.benchmark import Benchmark, Condition, Defect, Query, ReferencePolicy
 from circus_bench.encoding import Alarm
-from circus_bench.errors import FormatError, MismatchError
+from circus_bench.errors import CircusError, FormatError, MismatchError
 from circus_bench.files import sha256, write_parquet
 from circus_bench.runs import Run, check_comparable, check_matches, n_inputs, run_benchmark
 from circus_bench.scorers import Backend
@@ -247,3 +247,39 @@ def test_back_ends_give_the_same_ranks(make_run: Make) -> None:
     by_numpy, by_torch = (make_run(backend=backend) for backend in Backend)
     for condition in Condition:
         assert by_numpy.ranks(condition) == by_torch.ranks(condition)
+
+
+def hidden_benchmark(toy_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    """Queries whose targets only a server knows, one of them with a subset."""
+    toy = toy_benchmark()
+    protocol = dataclasses.replace(toy.protocol, hidden_targets=True)
+    queries = [
+        dataclasses.replace(query, targets=(), subset=("a", "c", "d") if query.id == "q1" else ())
+        for query in toy.queries
+    ]
+    return toy_benchmark(protocol=protocol, queries=queries)
+
+
+def test_hidden_targets_leave_what_is_retrieved(
+    make_run: Make, tmp_path: Path, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    run = make_run(hidden_benchmark(toy_benchmark))
+    run.save(tmp_path / "run")
+    loaded = Run.load(tmp_path / "run")
+    assert loaded.queries == ("q1", "q2", "q3")
+    assert loaded.targets == ((), (), ())
+    assert [len(top) for top in loaded.top(Condition.MULTIMODAL)] == [4, 4, 4]
+
+
+def test_the_subset_is_sorted_by_score_without_the_reference(
+    make_run: Make, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    run = make_run(hidden_benchmark(toy_benchmark))
+    # The reference of q1 is a; c and d stand in the order in which the whole top has them.
+    expected = tuple(image for image in run.top(Condition.MULTIMODAL)[0] if image in "cd")
+    assert run.subset_top(Condition.MULTIMODAL) == (expected, (), ())
+
+
+def test_hidden_targets_cannot_be_scored_here(make_run: Make, toy_benchmark: Callable[..., Benchmark]) -> None:
+    with pytest.raises(CircusError, match="only the server of toy/test knows the targets"):
+        make_run(hidden_benchmark(toy_benchmark)).ranks(Condition.MULTIMODAL)

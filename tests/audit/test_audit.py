@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from makers import make_run
 
 from circus_bench.audit.audit import Audit, audit_best_ranks, audit_runs, check_audit_matches
 from circus_bench.audit.labels import LabelTable, Subset
-from circus_bench.benchmark import Benchmark, Condition, Query, ReferencePolicy
+from circus_bench.benchmark import Benchmark, Condition, Protocol, Query, ReferencePolicy
 from circus_bench.errors import CircusError, MismatchError
 from circus_bench.files import to_json
 from circus_bench.metrics.shortcut import Label
@@ -129,14 +130,7 @@ def test_an_audit_says_what_it_is_about() -> None:
     written = json.loads(to_json(audit_runs(random_pool(models=2), k=5).to_dict()))
     assert written["about"] == {
         "benchmark": "made",
-        "protocol": {
-            "id": "made/test",
-            "reference": "kept",
-            "instruction": "",
-            "gallery": "",
-            "positives": "",
-            "captions": "",
-        },
+        "protocol": dataclasses.asdict(Protocol("made/test", ReferencePolicy.KEPT)),
         "fingerprint": {"annotations": "annotations of made", "images": "images of made"},
         "n_gallery": 1000,
     }
@@ -189,6 +183,13 @@ def test_counts_by_group_do_not_depend_on_the_order_of_the_benchmark(toy_benchma
     # A benchmark's fingerprint does not depend on the order of its queries, so neither may what goes by it.
     benchmark, audit = grouped(toy_benchmark, (2, 0, 1))
     assert audit.by_group(benchmark) == grouped(toy_benchmark)[1].by_group(grouped(toy_benchmark)[0])
+
+
+def test_labels_are_not_counted_by_the_groups_of_another_benchmark(toy_benchmark: Callable[..., Benchmark]) -> None:
+    _, audit = grouped(toy_benchmark)
+    other = toy_benchmark(queries=[Query("another", "a", "text", ("b",))], with_images=False)
+    with pytest.raises(MismatchError):
+        audit.by_group(other)
 
 
 def test_the_audited_benchmark_is_accepted(toy_benchmark: Callable[..., Benchmark]) -> None:

@@ -33,7 +33,7 @@ MakeBenchmark = Callable[..., Benchmark]
 
 def planted(toy_benchmark: MakeBenchmark, plants: Sequence[tuple[Kind, int, int]] = PLANTS) -> Benchmark:
     queries = [
-        Query(f"q{i}", "a", f"text {i}", ("b",), kind, {"kind": kind.value, "n_text": n_text, "n_near": n_near})
+        Query(f"q{i}", "a", f"text {i}", ("b",), group=kind, details={"kind": kind, "n_text": n_text, "n_near": n_near})
         for i, (kind, n_text, n_near) in enumerate(plants)
     ]
     return toy_benchmark(queries=queries, with_images=False)

@@ -107,7 +107,7 @@ def make_run(benchmark: Benchmark, *, model: str = "lab/model", seed: int = 0, a
                 rows[i] = gallery[reference]
         ranking = rank_targets(rows, gallery, targets=targets, top_k=20)
         top = tuple(tuple(benchmark.gallery.ids[column] for column in row) for row in ranking.top)
-        results[condition] = ConditionResult(ranking, top)
+        results[condition] = ConditionResult(ranking, top, ((),) * len(top))
     manifest = Manifest(
         model=ModelIdentity(model, "1", "float32"),
         benchmark=benchmark.name,

@@ -142,6 +142,20 @@ def test_the_composition_gap_is_that_of_mean_ndcg() -> None:
     assert score_run(make_run([1], [3], [7])).comp_gap.value == pytest.approx(0.5)
 
 
+def test_the_hit_rate_within_the_queries_own_subsets_is_scored_at_1_2_and_3() -> None:
+    # CIRR's Recall_subset: the target's rank among the five others of its image set, here 1, 2, 3 and 5.
+    subsets = {MM: [1, 2, 3, 5], T: [1, 1, 1, 1], I: [5, 5, 5, 5]}
+    found = score_run(make_run([20] * 4, [20] * 4, [20] * 4, subsets=subsets)).by_condition
+    shares = {c: [found[c][f"subset_hit_rate@{k}"].value for k in (1, 2, 3)] for c in Condition}
+    assert shares == {MM: [0.25, 0.5, 0.75], T: [1, 1, 1], I: [0, 0, 0]}
+
+
+def test_a_query_without_a_subset_of_its_own_leaves_the_hit_rate_there_undefined() -> None:
+    subsets = {condition: [1, 0] for condition in Condition}
+    found = score_run(make_run([1, 1], [1, 1], [1, 1], subsets=subsets)).by_condition[MM]
+    assert not [name for name in found if name.startswith("subset_")]
+
+
 def test_a_subset_is_scored_over_its_queries_alone() -> None:
     run = make_run([1, 20, 5], [1, 1, 1], [1, 1, 1])
     found = score_run(run, subset="sf", chosen=mask(False, True, True))

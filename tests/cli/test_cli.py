@@ -393,7 +393,7 @@ def test_doctor_does_not_cut_the_ids_in_json(tmp_path: Path, toy_benchmark: Make
 def test_doctor_notes_queries_that_are_the_same_but_for_their_targets(
     tmp_path: Path, toy_benchmark: MakeBenchmark
 ) -> None:
-    # q2 repeats q1 with another target: no model can tell them apart. q3 repeats q4 target and all, which is harmless.
+    # q2 repeats q1 with another target: no model can tell them apart. q4 repeats q3, target and all: another matter.
     queries = (
         Query("q1", "a", "make it red", ("b",)),
         Query("q2", "a", "make it red", ("c",)),

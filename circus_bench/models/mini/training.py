@@ -59,7 +59,7 @@ class Recipe:
     fusion: Fusion
     mixture: Mixture
     channels: tuple[int, int, int] = (24, 48, 64)
-    steps: int = 2200
+    steps: int = 1800
     learning_rate: float = 1.5e-3
     seed: int = 0
 

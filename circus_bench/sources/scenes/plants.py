@@ -50,7 +50,7 @@ SPARSE = (0, 6)  # near-duplicates of the reference of an image shortcut
 FAMILY_QUERIES = 8
 BYSTANDERS = 10  # edits of a family's reference that no query asks for
 TWO_STEPS = 0.4  # share of edits in two steps
-TEXT_CROWD = 80  # gallery images that fulfil the text of a composed query, at the least
+TEXT_CROWD = 120  # gallery images that fulfil the text of a composed query, at the least
 TEXT_CROWD_SHARE = 0.1  # of a gallery that is too small for TEXT_CROWD
 MAX_PARTIAL = 6  # gallery images that fulfil the text of a text shortcut, at the most
 _PARTIAL_DETAIL = 0.5
@@ -217,7 +217,6 @@ class _Planter:
 
     def text_shortcut(self, *, full: bool) -> Plant:
         """Add a target that its text describes: all of it, or so much that only a few other images fit."""
-        allowed = range(1) if full else range(1, MAX_PARTIAL)
         self._reserved -= 1
 
         def describe() -> tuple[Scene, str, tuple[Claim, ...]]:
@@ -225,7 +224,11 @@ class _Planter:
             return scene, *caption(self.rng, scene, detail=1.0 if full else _PARTIAL_DETAIL)
 
         def suits(described: tuple[Scene, str, tuple[Claim, ...]]) -> bool:
-            return _anchored(described[2]) and len(self._matching(described[2])) in allowed
+            others = len(self._matching(described[2]))
+            if full:
+                return others == 0
+            # Descriptions that fit one other image are the most frequent by far; a drawn least number evens that out.
+            return _anchored(described[2]) and self.rng.choice((1, 2, 4)) <= others < MAX_PARTIAL
 
         scene, text, claims = self._first(describe, suits, "text shortcut")
         target = self._add(scene)
