@@ -15,7 +15,7 @@ demo: $(VENV)/.installed  ## audit the embedded benchmark with the embedded mode
 	$(BIN)/circus-bench demo --out demo
 
 test: $(VENV)/.dev  ## the test suite, doctests included
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.dev  ## style
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ A file is decoded in the same way everywhere, so that its digest means the same 
 3. 16-bit grey is rescaled by its bit depth; other integer or float modes wider than 8 bits are refused, for their
    range is unknown.
 4. Transparency, in a channel or a palette, is composited over white (flag `alpha`).
-5. CMYK, YCCK, palette and grey are converted to RGB. ICC profiles are ignored.
+5. CMYK and YCCK (flag `cmyk`), palette and grey are converted to RGB. ICC profiles are ignored.
 6. An image with a side under `MIN_SIDE` pixels is centred on white (flag `padded`): image processors mistake a side of
    1 or 3 pixels for the channel axis.
 
@@ -70,6 +70,7 @@ class ImageFlag(StrEnum):
     ANIMATED = "animated"
     ALPHA = "alpha"
     BROKEN_METADATA = "broken_metadata"
+    CMYK = "cmyk"
     PADDED = "padded"
     ROTATED = "rotated"
     SIXTEEN_BIT = "sixteen_bit"
@@ -220,8 +221,20 @@ class ImageFiles(Mapping[str, bytes]):
         self._paths = dict(paths)
 
     @classmethod
-    def folder(cls, folder: Path, *, suffixes: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".webp")) -> ImageFiles:
-        """Take every image file under `folder`; the id is the file name without its suffix.
+    def folder(
+        cls,
+        folder: Path,
+        *,
+        suffixes: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".webp"),
+        image_id: Callable[[Path], str | None] = lambda path: path.stem,
+    ) -> ImageFiles:
+        """Take every image file under `folder`, at any depth.
+
+        Args:
+            folder: the folder.
+            suffixes: the ends of the names of image files.
+            image_id: the id of the image in a file, or None for a file to pass over. By default the file name without
+                its suffix.
 
         Raises:
             ImageError: two files share an id, or the folder does not exist.
@@ -230,10 +243,12 @@ class ImageFiles(Mapping[str, bytes]):
             raise ImageError(f"{folder}: no such folder of images")
         paths: dict[str, Path] = {}
         for path in sorted(folder.rglob("*")):
-            if path.suffix.lower() in suffixes:
-                if path.stem in paths:
-                    raise ImageError(f"{folder}: {paths[path.stem]} and {path} share the id {path.stem!r}")
-                paths[path.stem] = path
+            identifier = image_id(path) if path.suffix.lower() in suffixes else None
+            if identifier is None:
+                continue
+            if identifier in paths:
+                raise ImageError(f"{folder}: {paths[identifier]} and {path} share the id {identifier!r}")
+            paths[identifier] = path
         return cls(paths)
 
     def __getitem__(self, image_id: str) -> bytes:
@@ -402,6 +417,8 @@ def _to_rgb(image: Image.Image, flags: set[ImageFlag]) -> Image.Image:
         return Image.fromarray(grey).convert("RGB")
     if image.mode in {"I", "F"}:
         raise UnreadableImageError(Unreadable.UNKNOWN_RANGE, f"{image.format} of mode {image.mode}")
+    if image.mode == "CMYK":  # Pillow decodes YCCK to it too
+        flags.add(ImageFlag.CMYK)
     if image.has_transparency_data:
         flags.add(ImageFlag.ALPHA)
         rgba = image.convert("RGBA")

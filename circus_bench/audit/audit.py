@@ -13,11 +13,12 @@ import numpy as np
 
 from circus_bench import __version__
 from circus_bench.audit.labels import Subset, save_labels
-from circus_bench.audit.pool import Pool
+from circus_bench.audit.pool import Pool, check_same_queries
 from circus_bench.audit.scores import Scores, pool_comp_gap, score_run
 from circus_bench.audit.sensitivity import LabelShares, chance, k_sweep, leave_one_out, support_sweep
 from circus_bench.audit.statistics import Estimate
 from circus_bench.benchmark import Benchmark
+from circus_bench.errors import CircusError
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
 from circus_bench.runs import Run, check_matches
 
@@ -53,11 +54,22 @@ class Audit:
     runs: tuple[Run, ...] = ()
 
     def label_of(self, query: str) -> Label:
-        """The label of a query id."""
+        """The label of a query.
+
+        Raises:
+            CircusError: the audit has no query of that id.
+        """
+        if query not in self.pool.queries:
+            raise CircusError(f"the audit has no query {query!r}")
         return Label(self.labels.labels[self.pool.queries.index(query)])
 
     def by_group(self, benchmark: Benchmark) -> dict[str, dict[str, int]]:
-        """Queries of each label (shortcuts by their detail) in each of the benchmark's query groups."""
+        """Queries of each label (shortcuts by their detail) in each of the benchmark's query groups.
+
+        Raises:
+            MismatchError: the benchmark has other queries.
+        """
+        check_same_queries(self.pool, benchmark)
         names = np.where(self.labels.details != "", np.char.add("shortcut: ", self.labels.details), self.labels.labels)
         name_of = dict(zip(self.pool.queries, names.tolist(), strict=True))
         table: dict[str, Counter[str]] = {}

@@ -73,12 +73,18 @@ class LabelTable:
         Raises:
             MismatchError: the labels are about another benchmark, or another version of it.
         """
-        origin = self.origin.get("fingerprint")
-        if self.queries != run.queries or not origin or not run.manifest.fingerprint.matches(Fingerprint(**origin)):
+        fingerprint, protocol = self.origin.get("fingerprint"), self.origin.get("protocol", {})
+        if (
+            self.queries != run.queries
+            or protocol != run.manifest.protocol
+            or not fingerprint
+            or not run.manifest.fingerprint.matches(Fingerprint(**fingerprint))
+        ):
             raise MismatchError(
-                f"the labels are about {len(self.queries):,} queries of {self.origin.get('benchmark')!r}, the Run of "
-                f"{run.manifest.model.name} is about {len(run.queries):,} queries of {run.manifest.benchmark!r}; "
-                f"use the labels of an audit of that very benchmark"
+                f"the labels are about {len(self.queries):,} queries of {self.origin.get('benchmark')!r} under "
+                f"{protocol.get('id')} (reference {protocol.get('reference')}), the Run of {run.manifest.model.name} "
+                f"about {len(run.queries):,} queries of {run.manifest.benchmark!r} under {run.manifest.protocol['id']} "
+                f"(reference {run.policy}); use the labels of an audit of that very benchmark"
             )
         return np.ones(len(run.queries), bool) if subset is Subset.FULL else self.labels != Label.SHORTCUT.value
 

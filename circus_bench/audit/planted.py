@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from circus_bench.audit.pool import Pool
+from circus_bench.audit.pool import Pool, check_same_queries
 from circus_bench.audit.statistics import Estimate, proportion
 from circus_bench.benchmark import Benchmark, Condition
 from circus_bench.metrics.shortcut import Label
@@ -47,10 +47,15 @@ def check_planted(benchmark: Benchmark, pool: Pool, *, k: int) -> PlantedCheck:
         benchmark: made by `circus_bench.sources.scenes.scenes`.
         pool: best ranks on that benchmark.
         k: the cut-off.
+
+    Raises:
+        MismatchError: the pool is about other queries.
     """
+    check_same_queries(pool, benchmark)
     labels = pool.label(k=k).labels
-    planted = np.array([truth(query, k) or "" for query in benchmark.queries])
-    kinds = np.array([query.group for query in benchmark.queries])
+    query_of = {query.id: query for query in benchmark.queries}
+    planted = np.array([truth(query_of[query], k) or "" for query in pool.queries])
+    kinds = np.array([query_of[query].group for query in pool.queries])
     decided = planted != ""
     composed = kinds == Kind.COMPOSITION_REQUIRED.value
     hits = pool.best[Condition.MULTIMODAL][:, composed] <= k
@@ -60,5 +65,5 @@ def check_planted(benchmark: Benchmark, pool: Pool, *, k: int) -> PlantedCheck:
         text_caught=proportion(labels[kinds == Kind.TEXT_SHORTCUT.value] == Label.SHORTCUT.value),
         image_caught=proportion(labels[kinds == Kind.IMAGE_SHORTCUT.value] == Label.SHORTCUT.value),
         composition_found=proportion(labels[composed] == Label.COMPOSITION_REQUIRED.value),
-        best_multimodal=proportion(hits[hits.mean(axis=1).argmax()]),
+        best_multimodal=proportion(hits[hits.sum(axis=1).argmax()]),
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.benchmark import Condition, ReferencePolicy
-from circus_bench.errors import CircusError, FormatError, some
+from circus_bench.benchmark import Benchmark, Condition, ReferencePolicy
+from circus_bench.errors import CircusError, FormatError, MismatchError, some
 from circus_bench.metrics.ranks import Ranks
 from circus_bench.metrics.shortcut import ShortcutLabels, min_rank_labels
 from circus_bench.runs import Run, check_comparable
@@ -87,10 +87,11 @@ class Pool:
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 reader = csv.DictReader(file)
+                names = reader.fieldnames or ()
                 rows = list(reader)
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise FormatError(f"{path}: {error}") from error
-        missing = [name for name in (_QUERY_COLUMN, *columns.values()) if name not in (reader.fieldnames or ())]
+        missing = [name for name in (_QUERY_COLUMN, *columns.values()) if name not in names]
         if missing or not rows:
             raise FormatError(f"{path}: {'no rows' if not missing else f'lacks the columns {missing}'}")
         queries = tuple(row[_QUERY_COLUMN] for row in rows)
@@ -115,6 +116,17 @@ class Pool:
             min_unimodal=min_unimodal,
             min_multimodal=min_multimodal,
         )
+
+
+def check_same_queries(pool: Pool, benchmark: Benchmark) -> None:
+    """Refuse a benchmark whose queries are not those of the pool, in whatever order.
+
+    Raises:
+        MismatchError: names the queries that only one of them has.
+    """
+    different = {*pool.queries} ^ {query.id for query in benchmark.queries}
+    if different:
+        raise MismatchError(f"the pool and {benchmark.name!r} do not have the same queries ({some(sorted(different))})")
 
 
 def _column(path: Path, rows: Sequence[Mapping[str, str]], name: str) -> Floats:

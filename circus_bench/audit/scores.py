@@ -50,7 +50,7 @@ class Scores:
     either_unimodal: Estimate
     chance: dict[Condition, Estimate]
     comp_gap: Estimate
-    ties: dict[Condition, float]
+    ties: dict[Condition, Estimate]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -66,7 +66,7 @@ class Scores:
                 for condition, of_condition in self.by_condition.items()
             },
             "chance": {condition.value: estimate.to_dict() for condition, estimate in self.chance.items()},
-            "share_tied": {condition.value: share for condition, share in self.ties.items()},
+            "share_tied": {condition.value: share.to_dict() for condition, share in self.ties.items()},
         }
 
 
@@ -102,7 +102,7 @@ def score_run(
         either_unimodal=proportion(either),
         chance={c: proportion(hit_rate(null, k)[chosen]) for c, null in nulls.items() if null is not None},
         comp_gap=comp_gap_of(_ndcg(run, chosen)),
-        ties={c: float((run.ties(c)[rows] > 0).mean()) if rows.any() else 0.0 for c in Condition},
+        ties={c: proportion(run.ties(c)[rows] > 0) for c in Condition},
     )
 
 

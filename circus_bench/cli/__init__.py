@@ -1,7 +1,7 @@
 """The command `circus-bench`. One file a command; no logic of its own.
 
-Exit codes: 0 done; 2 the command line is wrong; 3 done, but something calls for attention (a defect, an alarm, images
-left out); 4 the input cannot be used. Heavy imports happen inside the commands, so that `--help` answers at once.
+Exit codes: 0 done; 2 the command line is wrong; 3 done, but something calls for attention (a defect, an alarm); 4 the
+input cannot be used. Heavy imports happen inside the commands, so that `--help` answers at once.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ def audit(
 
     if bool(runs) == bool(best_ranks):
         raise typer.BadParameter("give the folders of Runs, or --best-ranks FILE, and not both")
+    if best_ranks and (min_unimodal, min_multimodal) != (1, 1):
+        raise typer.BadParameter("published minima do not tell how many models agree; leave out the support thresholds")
     loaded = [Run.load(folder) for folder in runs or ()]
     source = Benchmark.load(benchmark) if benchmark else None
     if source:

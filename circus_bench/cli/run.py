@@ -41,13 +41,15 @@ def run(
     """
     from circus_bench.benchmark import Benchmark
     from circus_bench.encoding import EncodeSettings
+    from circus_bench.errors import some
     from circus_bench.files import slug
-    from circus_bench.models import load_encoder
+    from circus_bench.models import check_known, load_encoder
     from circus_bench.runs import n_inputs, run_benchmark
     from circus_bench.store import EmbeddingStore
 
     chosen = _readable(Benchmark.load(benchmark), leave_out=leave_out_unreadable)
     settings = EncodeSettings(batch_size=batch_size, shard_size=shard_size, workers=workers)
+    check_known(model)
     runs = []
     for name in model:
         encoder = load_encoder(name, device=device)
@@ -73,9 +75,9 @@ def run(
     alarmed = [made for made in runs if made.manifest.alarms]
     for made in alarmed:
         warn(f"{made.manifest.model.name}: {', '.join(made.manifest.alarms)}; do not trust this Run")
-    left_out = len(chosen.source.get("left_out_images", ()))
+    left_out = chosen.source.get("left_out_images")
     if left_out:
-        warn(f"{left_out} images were left out; {len(chosen.queries):,} queries remain")
+        warn(f"images were left out ({some(left_out)}); {len(chosen.queries):,} queries remain")
     if alarmed and not allow_alarms:
         raise typer.Exit(EXIT_ATTENTION)
 

@@ -18,19 +18,19 @@ def score(
     k: Annotated[int, typer.Option("-k", min=1, help="Cut-off of the table.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print every metric as JSON.")] = False,
 ) -> None:
-    """Score Runs on full and, with the labels of an audit, on sf: every metric under the three conditions."""
+    """Score Runs of one benchmark and protocol: every metric, on full and, with the labels of an audit, on sf."""
     from circus_bench.audit.labels import LabelTable, Subset
     from circus_bench.audit.scores import score_run
-    from circus_bench.runs import Run
+    from circus_bench.runs import Run, check_comparable
 
     loaded = [Run.load(folder) for folder in runs]
+    check_comparable(loaded)
     table = LabelTable.load(labels) if labels else None
+    protocol = loaded[0].manifest.protocol
     scores = [score_run(run, k=k) for run in loaded]
     if table:
         scores += [score_run(run, subset=Subset.SF, chosen=table.mask_of(run, Subset.SF), k=k) for run in loaded]
     if json:
-        protocols = {run.manifest.model.name: dict(run.manifest.protocol) for run in loaded}
-        print_json({"protocols": protocols, "scores": [entry.to_dict() for entry in scores]})
+        print_json({"protocol": dict(protocol), "scores": [entry.to_dict() for entry in scores]})
     else:
-        protocol = loaded[0].manifest.protocol
         print_scores(f"hit rate@{k} in %, {protocol['id']}, reference {protocol['reference']}", scores, k=k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from circus_bench.errors import CircusError
@@ -28,6 +29,21 @@ def register() -> None:
             MODEL_REGISTRY.setdefault(meta.name, meta)
 
 
+def check_known(names: Iterable[str]) -> None:
+    """Refuse names that are not in mteb's registry, before any of the models is loaded.
+
+    Raises:
+        CircusError: names the first unknown one, and those that are close to it.
+    """
+    from mteb.models.model_implementations import MODEL_REGISTRY
+
+    register()
+    for name in names:
+        if name not in MODEL_REGISTRY:
+            close = difflib.get_close_matches(name, MODEL_REGISTRY, n=5, cutoff=0.5)
+            raise CircusError(f"no model {name!r} in mteb's registry; close names: {', '.join(close) or 'none'}")
+
+
 def load_encoder(name: str, *, revision: str | None = None, device: str | None = None) -> EncoderProtocol:
     """Load an encoder that mteb or circus-bench implements.
 
@@ -41,12 +57,8 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
     """
     import mteb
     from mteb.models import EncoderProtocol
-    from mteb.models.model_implementations import MODEL_REGISTRY
 
-    register()
-    if name not in MODEL_REGISTRY:
-        close = difflib.get_close_matches(name, MODEL_REGISTRY, n=5, cutoff=0.5)
-        raise CircusError(f"no model {name!r} in mteb's registry; close names: {', '.join(close) or 'none'}")
+    check_known([name])
     try:
         mteb.get_model_meta(name, revision)
     except ValueError as error:

@@ -135,7 +135,7 @@ def test_labels_of_another_benchmark_or_version_are_refused(
 
 
 def test_labels_of_other_queries_are_refused(saved: Path) -> None:
-    with pytest.raises(MismatchError, match=r"4 queries of 'made'.*tests/a is about 1 queries"):
+    with pytest.raises(MismatchError, match=r"4 queries of 'made'.*tests/a about 1 queries"):
         LabelTable.load(saved).mask_of(make_run([1], [1], [1]), Subset.SF)
 
 

@@ -101,8 +101,9 @@ def test_without_planted_compositions_nothing_is_averaged_over_nothing(toy_bench
 
 
 def test_a_benchmark_that_was_not_planted_is_refused(toy_benchmark: MakeBenchmark) -> None:
-    with pytest.raises(BenchmarkError, match="'q1' is not one of the benchmark `scenes`"):
-        check_planted(toy_benchmark(with_images=False), pool(([1] * 3, [1] * 3, [1] * 3)), k=10)
+    queries = [Query(f"q{i}", "a", "text", ("b",)) for i in range(2)]
+    with pytest.raises(BenchmarkError, match="'q0' is not one of the benchmark `scenes`"):
+        check_planted(toy_benchmark(queries=queries, with_images=False), pool(([1, 1], [1, 1], [1, 1])), k=10)
 
 
 def test_the_check_does_not_depend_on_the_order_of_the_benchmark(toy_benchmark: MakeBenchmark) -> None:

@@ -1,0 +1,421 @@
+"""Reading annotation files: strictly, with errors that name the file, the row, the key and the remedy.
+
+- Text is UTF-8, plain or in a `.gz` file. A UTF-8 byte order mark is accepted and dropped: it changes nothing. Files in
+  UTF-16 or another encoding are an error that says so.
+- JSON is strict: no NaN, no trailing comma, no key twice in an object (the first value would be lost silently).
+- Ids are strings or whole numbers in the files and strings in a benchmark. Within one column they must be of one kind:
+  `12` in one row and `"012"` in another cannot be told apart from a mistake.
+
+Rows are counted from 1 in messages, as an editor counts lines; the row numbers in `Query.details` count from 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from circus_bench.errors import BenchmarkError, FormatError, some
+from circus_bench.files import sha256
+
+T = TypeVar("T")
+
+_TYPE_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def locate(folder: Path | None, *places: str, origin: str) -> Path:
+    """The first of several places in a folder that exists.
+
+    Args:
+        folder: where the annotation files lie.
+        places: file paths relative to it, the official layout first.
+        origin: where the files can be had, for the message.
+
+    Raises:
+        FormatError: there is no folder, or no file at any of the places.
+    """
+    if folder is None:
+        raise FormatError(f"no folder given: it must hold {places[0]}, from {origin}")
+    if not folder.is_dir():
+        raise FormatError(f"{folder}: no such folder; it must hold {places[0]}, from {origin}")
+    for place in places:
+        if (folder / place).is_file():
+            return folder / place
+    raise FormatError(f"{folder}: holds none of {', '.join(places)}; get it from {origin}")
+
+
+def read_text(path: Path, *, origin: str) -> str:
+    """Read a UTF-8 text file, uncompressed or `.gz`, without its byte order mark.
+
+    Raises:
+        FormatError: the file is missing, damaged or not UTF-8.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except FileNotFoundError:
+        raise FormatError(f"{path}: no such file; get it from {origin}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{path}: cannot be read ({error}); get it again from {origin}") from error
+    if data.startswith(_UTF16_MARKS):
+        raise FormatError(f"{path}: UTF-16 text (by its byte order mark), expected UTF-8; save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise FormatError(
+            f"{path}: not UTF-8 at byte {error.start:,} (line {line:,}: {data[error.start : error.end]!r}); "
+            f"save it as UTF-8, or get it again from {origin}"
+        ) from error
+
+
+def parse_json(text: str, *, path: Path, origin: str, line: int | None = None) -> Any:
+    """Parse strict JSON.
+
+    Args:
+        text: the document.
+        path: the file it comes from, for messages.
+        origin: where the file can be had.
+        line: the line of the file that `text` is, for JSON lines.
+
+    Raises:
+        FormatError: the text is not JSON, or an object has a key twice.
+    """
+
+    def fail(what: str, error: Exception | None = None) -> NoReturn:
+        raise FormatError(f"{path}: {what}; mend the file, or get it again from {origin}") from error
+
+    place = f"line {line:,}: " if line else ""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            repeated = dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key))
+            fail(f"{place}an object has a key more than once ({some(repeated)})")
+        return found
+
+    def constant(name: str) -> NoReturn:
+        fail(f"{place}holds {name}, which is not JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        around = text[: error.pos + 1].rstrip()
+        comma = around.endswith(",") or around[:-1].rstrip().endswith(",")
+        what = "a comma with nothing after it" if comma and around[-1:] in {",", "]", "}"} else error.msg
+        fail(f"not JSON at line {line or error.lineno:,}, column {error.colno:,} ({what})", error)
+
+
+def read_json(path: Path, kind: type[T], *, origin: str) -> T:
+    """Read a JSON file whose outermost value is of one kind.
+
+    Raises:
+        FormatError: the file cannot be read, or holds a value of another kind.
+    """
+    content = parse_json(read_text(path, origin=origin), path=path, origin=origin)
+    if not isinstance(content, kind):
+        raise FormatError(
+            f"{path}: expected {_TYPE_NAMES[kind]} at the top level, found {_name(content)}; "
+            f"is it another file of {origin}?"
+        )
+    return content
+
+
+class Row:
+    """One annotation, and where it stands.
+
+    Args:
+        content: the row: an object.
+        path: its file.
+        number: its place among the rows, from 0.
+        origin: where the file can be had.
+        aliases: other names of a key, by the name the reader uses; the first that a row has counts.
+
+    Raises:
+        FormatError: the content is no object.
+    """
+
+    __slots__ = ("_aliases", "_content", "_origin", "_path", "number")
+
+    def __init__(
+        self,
+        content: Any,
+        *,
+        path: Path,
+        number: int,
+        origin: str,
+        aliases: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.number = number
+        self._path, self._origin, self._aliases = path, origin, aliases or {}
+        if not isinstance(content, dict):
+            self._content: dict[str, Any] = {}
+            self.fail(f"is {_name(content)}, expected an object")
+        self._content = content
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise a FormatError about this row; `what` continues the sentence "row N ..."."""
+        raise FormatError(
+            f"{self._path}: row {self.number + 1:,} {what}; mend the row, or get the file again from {self._origin}"
+        )
+
+    def __contains__(self, key: str) -> bool:
+        return self._name_of(key) is not None
+
+    def __getitem__(self, key: str) -> Any:
+        name = self._name_of(key)
+        if name is None:
+            wanted = " or ".join(repr(name) for name in self._names(key))
+            self.fail(f"lacks the key {wanted} (it has {', '.join(map(repr, self._content)) or 'no key'})")
+        return self._content[name]
+
+    def get(self, key: str, kind: type[T]) -> T:
+        """The value of a key, of the kind wanted."""
+        value = self[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self.fail(f"has {_name(value)} under {self._name_of(key)!r}, expected {_TYPE_NAMES[kind]} ({_short(value)})")
+        return value
+
+    def identifier(self, key: str) -> str:
+        """The id under a key, a string or a whole number, as a string."""
+        return self.as_identifier(self[key], key)
+
+    def identifiers(self, key: str) -> tuple[str, ...]:
+        """The list of ids under a key, as strings."""
+        return tuple(self.as_identifier(value, key) for value in self.get(key, list))
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """The list of strings under a key."""
+        values = self.get(key, list)
+        for value in values:
+            if not isinstance(value, str):
+                self.fail(f"has {_name(value)} in the list under {self._name_of(key)!r}, expected strings")
+        return tuple(values)
+
+    def as_identifier(self, value: Any, key: str) -> str:
+        """A value found under a key, checked to be an id: a non-empty string or a whole number."""
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            self.fail(f"has {_name(value)} under {key!r}, expected an id: a string or a whole number ({_short(value)})")
+        if value == "":
+            self.fail(f"has an empty id under {key!r}")
+        return str(value)
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((key, *self._aliases.get(key, ()))))
+
+    def _name_of(self, key: str) -> str | None:
+        return next((name for name in self._names(key) if name in self._content), None)
+
+
+def rows_of(
+    contents: Iterable[Any], *, path: Path, origin: str, aliases: Mapping[str, Sequence[str]] | None = None
+) -> list[Row]:
+    """Wrap the rows of a file.
+
+    Raises:
+        FormatError: a row is no object, or there is none.
+    """
+    rows = [
+        Row(content, path=path, number=number, origin=origin, aliases=aliases)
+        for number, content in enumerate(contents)
+    ]
+    if not rows:
+        raise FormatError(f"{path}: holds no rows; get it again from {origin}")
+    return rows
+
+
+def read_rows(path: Path, *, origin: str, aliases: Mapping[str, Sequence[str]] | None = None) -> list[Row]:
+    """Read rows from a JSON list, JSON lines (`.jsonl`), a CSV or a parquet file, by the file name's end.
+
+    In CSV every value is a string. Blank lines of JSON lines are passed over.
+
+    Raises:
+        FormatError: the file cannot be read, or a row is no object.
+    """
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    contents: Iterable[Any]
+    if suffix == ".parquet":
+        contents = _read_parquet(path, origin)
+    elif suffix == ".csv":
+        contents = _read_csv(path, origin)
+    elif suffix == ".jsonl":
+        lines = enumerate(read_text(path, origin=origin).split("\n"), start=1)
+        contents = [parse_json(text, path=path, origin=origin, line=line) for line, text in lines if text.strip()]
+    else:
+        contents = read_json(path, list, origin=origin)
+    return rows_of(contents, path=path, origin=origin, aliases=aliases)
+
+
+def require_one_kind(rows: Sequence[Row], *keys: str, path: Path) -> None:
+    """Refuse ids that are whole numbers in some rows and strings in others.
+
+    Args:
+        rows: the rows.
+        keys: keys that hold ids of the same things (or lists of them): they are looked at together.
+        path: the rows' file.
+
+    Raises:
+        FormatError: both kinds occur; the first rows of each are named.
+    """
+    places: dict[str, dict[int, None]] = {"whole numbers": {}, "strings": {}}
+    for row in rows:
+        for key in keys:
+            if key not in row:
+                continue
+            value = row[key]
+            for identifier in value if isinstance(value, list) else [value]:
+                if isinstance(identifier, str):
+                    places["strings"][row.number + 1] = None
+                elif isinstance(identifier, int):
+                    places["whole numbers"][row.number + 1] = None
+    if all(places.values()):
+        found = " and ".join(f"{kind} in rows {some(numbers)}" for kind, numbers in places.items())
+        raise FormatError(
+            f"{path}: the ids under {', '.join(map(repr, keys))} are {found}. Write them all in one way: "
+            f"12 and '12' may or may not be the same thing"
+        )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where annotations come from and what may be done with them.
+
+    Attributes:
+        place: where the files can be had, in words.
+        license: of the annotations.
+        image_license: of the images.
+        images_redistributable: whether a release may contain the pixels; False where the licence forbids it.
+        citation: how to cite the benchmark.
+    """
+
+    place: str
+    license: str
+    image_license: str
+    images_redistributable: bool
+    citation: str
+
+
+def provenance(
+    origin: Origin,
+    files: Iterable[Path],
+    *,
+    folder: Path,
+    split: str,
+    counts: Mapping[str, int],
+    published: Mapping[str, int] | None = None,
+    **facts: Any,
+) -> dict[str, Any]:
+    """What `Benchmark.source` says about annotations read from files.
+
+    Args:
+        origin: where they come from.
+        files: the files read.
+        folder: their folder; names are given relative to it.
+        split: the benchmark's own name of the split.
+        counts: numbers met on the way from rows to queries.
+        published: what its authors say the numbers are (`queries`, `targets`, `gallery`), to be compared with.
+        facts: anything else, JSON-able.
+    """
+
+    def name(path: Path) -> str:
+        return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+
+    return {
+        "origin": origin.place,
+        "license": origin.license,
+        "image_license": origin.image_license,
+        "images_redistributable": origin.images_redistributable,
+        "citation": origin.citation,
+        "split": split,
+        "files": {name(path): sha256(path) for path in dict.fromkeys(files)},
+        "counts": dict(counts),
+        **({"published": dict(published)} if published else {}),
+        **facts,
+    }
+
+
+def choose(value: str, known: Iterable[str], *, what: str) -> str:
+    """An option's value, checked to be one of the known ones.
+
+    Raises:
+        BenchmarkError: it is not.
+    """
+    known = tuple(known)
+    if value not in known:
+        raise BenchmarkError(f"unknown {what} {value!r}; known: {', '.join(known)}")
+    return value
+
+
+def group_by(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
+    """Items with equal keys together, groups and members in the order of first appearance."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
+
+
+def mbeir_text(text: str) -> str:
+    """M-BEIR's text format: no carriage returns, outer white space or outer double quotes; a capital; an end mark.
+
+    Source: M-BEIR's `format_string`; protocols of CIRR and FashionIQ, whose total lengths it reproduces.
+
+    Example:
+        >>> mbeir_text(' "is red" '), mbeir_text("why?")
+        ('Is red.', 'Why?')
+    """
+    text = text.replace("\r", "").strip().strip('"')
+    if not text:
+        return text
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".?!" else ".")
+
+
+def _read_csv(path: Path, origin: str) -> list[dict[str, str]]:
+    reader = csv.DictReader(io.StringIO(read_text(path, origin=origin), newline=""), strict=True)
+    rows = []
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                raise FormatError(
+                    f"{path}: row {len(rows) + 1:,} has not the {len(reader.fieldnames or ())} fields of the header; "
+                    f"mend the row, or get the file again from {origin}"
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise FormatError(f"{path}: not CSV at line {reader.line_num:,} ({error})") from error
+    return rows
+
+
+def _read_parquet(path: Path, origin: str) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    from circus_bench.files import open_parquet
+
+    try:
+        rows: list[dict[str, Any]] = open_parquet(path, schema=pa.schema([])).read().to_pylist()
+    except pa.ArrowException as error:
+        raise FormatError(f"{path}: damaged ({error}); get it again from {origin}") from error
+    return rows
+
+
+def _name(value: Any) -> str:
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
