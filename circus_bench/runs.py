@@ -23,26 +23,18 @@ from circus_bench import __version__
 from circus_bench.benchmark import Benchmark, Condition, Fingerprint, ReferencePolicy
 from circus_bench.encoding import Alarm, BenchmarkEncoder, EncodeSettings, ModelIdentity, collapsed
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.files import read_json, read_parquet, sha256, write_json, write_parquet
+from circus_bench.files import read_json, sha256, write_json
 from circus_bench.metrics.ranks import Ranks
-from circus_bench.ranking import (
-    ABSENT,
-    DEFAULT_MEMORY,
-    UNREACHABLE,
-    Ranking,
-    ReferencePlace,
-    Targets,
-    rank_targets,
-)
+from circus_bench.rank_tables import RANKS_FILE, TOP_FILE, ConditionResult, load_tables, save_tables
+from circus_bench.ranking import ABSENT, DEFAULT_MEMORY, UNREACHABLE, ReferencePlace, Targets, rank_targets
 from circus_bench.scorers import Backend
 from circus_bench.store import EmbeddingStore
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mteb.models.models_protocols import EncoderProtocol
 
 SCHEMA_VERSION = 1
-RANKS_FILE, TOP_FILE, MANIFEST_FILE = "ranks.parquet", "topk.parquet", "manifest.json"
+MANIFEST_FILE = "manifest.json"
 DEFAULT_TOP_K = 50  # what the CIRR and CIRCO servers ask for
 DEFAULT_SEED = 0
 
@@ -93,21 +85,6 @@ class Manifest:
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     software: Mapping[str, str] = dataclasses.field(default_factory=_software)
     date: str = dataclasses.field(default_factory=_now)
-
-
-@dataclass(frozen=True)
-class ConditionResult:
-    """The ranks of one condition; arrays over rows (query, target) or over queries.
-
-    Attributes:
-        ranking: see `Ranking`; `ranking.top` holds positions in the gallery and is empty after loading.
-        top_ids: ids of the top of the gallery, one tuple a query.
-        subset_ids: ids of the query's subset by falling score, its reference left out, one tuple a query.
-    """
-
-    ranking: Ranking
-    top_ids: tuple[tuple[str, ...], ...]
-    subset_ids: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -181,8 +158,7 @@ class Run:
 
     def save(self, folder: Path) -> None:
         """Write the rank table, the top-k table and the manifest."""
-        write_parquet(folder / RANKS_FILE, _rank_table(self))
-        write_parquet(folder / TOP_FILE, _top_table(self))
+        save_tables(folder, self.queries, self.targets, results=self.results)
         manifest = dataclasses.asdict(self.manifest)
         files = {name: sha256(folder / name) for name in (RANKS_FILE, TOP_FILE)}
         # The manifest comes last: a folder without it was not written to the end.
@@ -199,9 +175,14 @@ class Run:
             FormatError: files are missing, of another schema version, or not those the manifest describes.
         """
         manifest = _read_manifest(folder)
-        table = read_parquet(folder / RANKS_FILE, schema=_rank_schema())
-        top = read_parquet(folder / TOP_FILE, schema=_top_schema())
-        return _from_tables(manifest, table, top, where=folder / RANKS_FILE)
+        queries, targets, results = load_tables(folder, n_gallery=manifest.n_gallery)
+        without = [query for query, own in zip(queries, targets, strict=True) if not own]
+        if len(queries) != manifest.n_queries or (without and not manifest.protocol["hidden_targets"]):
+            raise FormatError(
+                f"{folder}: {len(queries):,} queries, of which {len(without):,} have no target; "
+                f"{manifest.n_queries:,} with targets were expected"
+            )
+        return cls(manifest, queries, targets, results)
 
 
 def run_benchmark(
@@ -340,82 +321,6 @@ def _apply(rank: NDArray[np.int64], place: NDArray[np.int8], policy: ReferencePo
     return ranks
 
 
-def _rank_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(
-        [
-            ("query", pa.string()),
-            ("condition", word),
-            ("target", pa.string()),
-            ("rank", pa.int32()),
-            ("ties", pa.int32()),
-            ("reference", word),
-            ("null_rank", pa.int32()),
-            ("null_reference", word),
-            ("subset_rank", pa.int32()),
-        ]
-    )
-
-
-def _rank_table(run: Run) -> pa.Table:
-    import pyarrow as pa
-
-    rows = np.diff(run.offsets)
-    queries = np.repeat(np.array(run.queries, object), rows)
-    targets = [target for of_query in run.targets for target in of_query]
-    places = np.array([place.name.lower() for place in ReferencePlace], object)
-    parts = []
-    for condition in Condition:
-        ranking = run.results[condition].ranking
-        columns = {
-            "query": pa.array(queries, pa.string()),
-            "condition": pa.array([condition.value] * len(targets), pa.string()),
-            "target": pa.array(targets, pa.string()),
-            "rank": pa.array(ranking.rank, pa.int32(), mask=ranking.rank == UNREACHABLE),
-            "ties": pa.array(ranking.ties, pa.int32()),
-            "reference": pa.array(places[ranking.reference], pa.string()),
-            "null_rank": pa.array(ranking.null_rank, pa.int32(), mask=ranking.null_rank == UNREACHABLE),
-            "null_reference": pa.array(places[ranking.null_reference], pa.string()),
-            "subset_rank": pa.array(ranking.subset_rank, pa.int32(), mask=ranking.subset_rank == UNREACHABLE),
-        }
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts).cast(_rank_schema()).unify_dictionaries().combine_chunks()
-
-
-def _top_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(
-        [
-            ("query", pa.string()),
-            ("condition", word),
-            ("images", pa.list_(pa.string())),
-            ("scores", pa.list_(pa.float32())),
-            ("subset", pa.list_(pa.string())),
-        ]
-    )
-
-
-def _top_table(run: Run) -> pa.Table:
-    import pyarrow as pa
-
-    parts = []
-    for condition in Condition:
-        result = run.results[condition]
-        columns = {
-            "query": pa.array(run.queries, pa.string()),
-            "condition": pa.array([condition.value] * len(run.queries), pa.string()),
-            "images": pa.array(result.top_ids, pa.list_(pa.string())),
-            "scores": pa.array(list(result.ranking.top_score), pa.list_(pa.float32())),
-            "subset": pa.array(result.subset_ids, pa.list_(pa.string())),
-        }
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts).cast(_top_schema()).unify_dictionaries().combine_chunks()
-
-
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_FILE
     content = read_json(path)
@@ -434,59 +339,3 @@ def _read_manifest(folder: Path) -> Manifest:
         return Manifest(**fields)
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise FormatError(f"{path}: {error!r}; see docs/formats.md") from error
-
-
-def _from_tables(manifest: Manifest, table: pa.Table, top: pa.Table, *, where: Path) -> Run:
-    conditions = np.array(table["condition"].to_pylist())
-    first = table.filter(conditions == Condition.MULTIMODAL)
-    pairs = list(zip(first["query"].to_pylist(), first["target"].to_pylist(), strict=True))
-    # Where targets are hidden the rank table is empty, and the top-k table alone knows the queries.
-    hidden = manifest.protocol["hidden_targets"]
-    by_query: dict[str, list[str]] = {query: [] for query in top["query"].to_pylist()} if hidden else {}
-    for query, target in pairs:
-        by_query.setdefault(query, []).append(target)
-    if len(by_query) != manifest.n_queries or len(set(pairs)) != len(pairs):
-        raise FormatError(
-            f"{where}: {len(by_query):,} queries and {len(pairs) - len(set(pairs)):,} repeated rows, "
-            f"expected {manifest.n_queries:,} and none"
-        )
-    results = {}
-    for condition in Condition:
-        part = table.filter(conditions == condition)
-        if list(zip(part["query"].to_pylist(), part["target"].to_pylist(), strict=True)) != pairs:
-            raise FormatError(f"{where}: the rows of {condition} are not those of {Condition.MULTIMODAL}")
-        of_top = top.filter(np.array(top["condition"].to_pylist()) == condition)
-        if of_top["query"].to_pylist() != list(by_query):
-            raise FormatError(f"{where.with_name(TOP_FILE)}: the queries of {condition} are not those of {where.name}")
-        results[condition] = _result(part, of_top, n_gallery=manifest.n_gallery, where=where)
-    return Run(manifest, tuple(by_query), tuple(map(tuple, by_query.values())), results)
-
-
-def _result(part: pa.Table, top: pa.Table, *, n_gallery: int, where: Path) -> ConditionResult:
-    import pyarrow.compute as pc
-
-    def integers(name: str) -> NDArray[np.int64]:
-        column: NDArray[np.int32] = pc.fill_null(part[name], UNREACHABLE).to_numpy()
-        return column.astype(np.int64)
-
-    def places(name: str) -> NDArray[np.int8]:
-        return np.array([ReferencePlace[place.upper()] for place in part[name].to_pylist()], np.int8)
-
-    top_score = np.array(top["scores"].to_pylist(), np.float32).reshape(len(top), -1)
-    ranking = Ranking(
-        rank=integers("rank"),
-        ties=integers("ties"),
-        reference=places("reference"),
-        null_rank=integers("null_rank"),
-        null_reference=places("null_reference"),
-        subset_rank=integers("subset_rank"),
-        top=np.empty((len(top), 0), np.int64),
-        top_score=top_score,
-        subset_top=np.empty((len(top), 0), np.int64),
-    )
-    for name in ("rank", "null_rank", "subset_rank"):
-        values = getattr(ranking, name)
-        if len(values) and not 0 <= values.min() <= values.max() <= n_gallery:
-            raise FormatError(f"{where}: {name} outside 1 to {n_gallery:,}, the size of the gallery")
-    ids, subset = (tuple(map(tuple, top[name].to_pylist())) for name in ("images", "subset"))
-    return ConditionResult(ranking, ids, subset)

@@ -10,8 +10,9 @@ import numpy as np
 
 from circus_bench.benchmark import Condition, Fingerprint, Protocol, ReferencePolicy
 from circus_bench.encoding import ModelIdentity
+from circus_bench.rank_tables import ConditionResult
 from circus_bench.ranking import UNREACHABLE, Ranking, ReferencePlace
-from circus_bench.runs import ConditionResult, Manifest, Run
+from circus_bench.runs import Manifest, Run
 from circus_bench.scorers import Backend
 
 Ranks = Sequence[int | Sequence[int | None] | None]

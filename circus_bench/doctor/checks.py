@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from circus_bench.benchmark import Benchmark, Defect, Query
@@ -23,8 +23,8 @@ _MEANINGS = {
     Defect.DUPLICATE_TARGET: "queries that list a target twice, of which the first mention was kept; remove the second",
     Defect.NO_TARGET: "queries without a target, which were left out; complete or remove them",
     Defect.DANGLING_TARGET: "targets outside the gallery, which can never be retrieved; complete the gallery",
-    Defect.REFERENCE_IS_TARGET: "queries whose own reference is a target, so that returning the query image counts as a "
-    "success; correct the labels, or report scores without these queries too",
+    Defect.REFERENCE_IS_TARGET: "queries whose own reference is a target, so that returning the query image counts as "
+    "a success; correct the labels, or report scores without these queries too",
     Defect.EMPTY_TEXT: "queries with a blank modification text; complete or remove them",
     Defect.DANGLING_SUBSET: "images of subsets outside the gallery, which never compete; complete the gallery",
     Defect.MISSING_IMAGE: "images without a file; fetch them, or run without them and say so",
@@ -61,6 +61,20 @@ def hard_target_missed(benchmark: Benchmark) -> Result | None:
     return defect("hard_target_missed", ids, meaning)
 
 
+def soft_label_is_reference(benchmark: Benchmark) -> Result | None:
+    """Queries whose soft labels, which this protocol does not use, hold the reference and miss the hard target."""
+    ids = []
+    for query in benchmark.queries:
+        soft = _soft_positives(query)
+        if query.reference in soft.difference(query.targets) and not soft & set(_hard_targets(query)):
+            ids.append(query.id)
+    meaning = (
+        "queries whose soft labels hold the reference itself and miss the hard target: this protocol is not concerned, "
+        "but one that takes its positives from the soft labels is"
+    )
+    return note("soft_label_is_reference", ids, meaning)
+
+
 def references_outside(benchmark: Benchmark) -> Result | None:
     """References that are not in the gallery."""
     gallery = frozenset(benchmark.gallery.ids)
@@ -87,19 +101,22 @@ def repeated_queries(benchmark: Benchmark) -> Result | None:
 
 
 def empty_captions(benchmark: Benchmark) -> Result | None:
-    """Rows in which some, but not all, of several captions are empty."""
-    ids = [query.id for query in benchmark.queries if any(_blank(c) for c in captions(query)) and query.text.strip()]
-    meaning = "queries that lack one of their captions, so that the text was made of the others; complete the annotation"
+    """Queries of which one of several captions is empty; a text that is all blank is `Defect.EMPTY_TEXT`."""
+    ids = [query.id for query in benchmark.queries if query.text.strip() and not all(map(str.strip, _captions(query)))]
+    meaning = (
+        "queries that lack one of their captions, so that the text was made of the others; complete the annotations"
+    )
     return defect("empty_caption", ids, meaning)
 
 
 def identical_captions(benchmark: Benchmark) -> Result | None:
     """Rows whose captions are the same, but for case and outer white space."""
-    found = []
-    for query in benchmark.queries:
-        given = [caption.strip().casefold() for caption in captions(query) if not _blank(caption)]
-        if len(set(given)) < len(given):
-            found.append(query.id)
+
+    def repeats(captions: Sequence[str]) -> bool:
+        given = [caption.strip().casefold() for caption in captions if caption.strip()]
+        return len(set(given)) < len(given)
+
+    found = [query.id for query in benchmark.queries if any(map(repeats, caption_rows(query)))]
     meaning = "queries with the same caption twice: the joined text repeats itself and says no more than one of them"
     return note("identical_captions", found, meaning)
 
@@ -118,7 +135,7 @@ def non_ascii_captions(benchmark: Benchmark) -> Result | None:
 
 def double_spaces(benchmark: Benchmark) -> Result | None:
     """Captions with two spaces in a row."""
-    meaning = "queries with two spaces in a row: another tool that collapses them has other texts and other fingerprints"
+    meaning = "queries with two spaces in a row: a tool that collapses them has other texts, and another fingerprint"
     return _about_captions(benchmark, "double_space", lambda caption: "  " in caption, meaning)
 
 
@@ -135,6 +152,7 @@ def many_positives(benchmark: Benchmark) -> Result | None:
 CHECKS: tuple[Callable[[Benchmark], Result | None], ...] = (
     reference_for_hard_target,
     hard_target_missed,
+    soft_label_is_reference,
     empty_captions,
     contradictory_targets,
     repeated_queries,
@@ -158,33 +176,33 @@ def positives_distribution(benchmark: Benchmark) -> dict[int, int]:
 
 
 def shared_images(benchmarks: Mapping[str, Benchmark]) -> tuple[Result, ...]:
-    """Images in the galleries of two benchmarks, one result for each pair that has any.
+    """Images in the galleries of two benchmarks: one result for each pair that has any.
 
     Args:
         benchmarks: name of the part (a category, say) to its benchmark.
     """
-    names = list(benchmarks)
     results = []
-    for place, one in enumerate(names):
-        gallery = frozenset(benchmarks[one].gallery.ids)
-        for other in names[place + 1 :]:
-            both = [image_id for image_id in benchmarks[other].gallery.ids if image_id in gallery]
-            meaning = (
-                f"images in the galleries of both {one} and {other}: a joint gallery is smaller than the sum, and a "
-                f"model may have seen them with other texts; keep the galleries apart"
-            )
-            results.append(note(f"shared_by_{one}_and_{other}", both, meaning))
+    for (one, first), (other, second) in combinations(benchmarks.items(), 2):
+        gallery = frozenset(first.gallery.ids)
+        both = [image_id for image_id in second.gallery.ids if image_id in gallery]
+        meaning = (
+            f"images in the galleries of both {one} and {other}: keep the galleries apart, for a joint one is smaller "
+            f"than their sum and gives other ranks"
+        )
+        results.append(note(f"shared_by_{one}_and_{other}", both, meaning))
     return tuple(filter(None, results))
 
 
-def captions(query: Query) -> Sequence[str]:
-    """The captions as the annotators wrote them, where the source kept them (`details`); else the text."""
-    given = query.details.get("captions", query.details.get("caption"))
-    if isinstance(given, str):
-        return (given,)
-    if isinstance(given, list | tuple) and all(isinstance(caption, str) for caption in given):
-        return tuple(given)
-    return (query.text,)
+def caption_rows(query: Query) -> list[tuple[str, ...]]:
+    """The captions as the annotators wrote them, one tuple for each row that the query was made of.
+
+    They are `details["captions"]` where the source kept them: one entry a row, a string or a list of strings. Else the
+    text stands in.
+    """
+    given = query.details.get("captions")
+    if not isinstance(given, list | tuple) or not given:
+        return [(query.text,)]
+    return [(row,) if isinstance(row, str) else tuple(map(str, row)) for row in given]
 
 
 def grouped(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
@@ -203,17 +221,29 @@ def _ids(groups: Iterable[Sequence[Query]]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(query.id for query in group) for group in groups)
 
 
-def _misses_hard_target(query: Query) -> bool:
+def _hard_targets(query: Query) -> tuple[str, ...]:
+    """The images that the texts were written for, one a row that the query was made of; empty where unknown."""
     hard = query.details.get("target_hard", ())
-    wanted = (hard,) if isinstance(hard, str) else tuple(hard)
-    return any(target not in query.targets for target in wanted)
+    return (hard,) if isinstance(hard, str) else tuple(hard)
 
 
-def _about_captions(
-    benchmark: Benchmark, check: str, found: Callable[[str], bool], meaning: str
-) -> Result | None:
-    return note(check, [query.id for query in benchmark.queries if any(map(found, captions(query)))], meaning)
+def _misses_hard_target(query: Query) -> bool:
+    hard = _hard_targets(query)
+    return bool(hard) and not set(hard) & set(query.targets)
 
 
-def _blank(caption: str) -> bool:
-    return not caption.strip()
+def _soft_positives(query: Query) -> frozenset[str]:
+    """The images of soft value 1.0, the maps of several rows merged; a later value replaces an earlier one."""
+    given = query.details.get("target_soft", ())
+    merged: dict[str, float] = {}
+    for values in (given,) if isinstance(given, Mapping) else given:
+        merged |= values
+    return frozenset(image_id for image_id, value in merged.items() if value == 1)
+
+
+def _captions(query: Query) -> list[str]:
+    return [caption for row in caption_rows(query) for caption in row]
+
+
+def _about_captions(benchmark: Benchmark, check: str, found: Callable[[str], bool], meaning: str) -> Result | None:
+    return note(check, [query.id for query in benchmark.queries if any(map(found, _captions(query)))], meaning)

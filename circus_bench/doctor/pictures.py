@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.doctor.checks import grouped
@@ -25,12 +26,21 @@ _FLAGS = {
     ImageFlag.ANIMATED: "animations, of which the first frame is used",
     ImageFlag.ALPHA: "images with transparency, shown on white",
     ImageFlag.BROKEN_METADATA: "images with metadata that cannot be read; an orientation in them is lost",
-    ImageFlag.CMYK: "images in print colours (CMYK), converted without their colour profile; other tools may show other "
-    "colours, or fail",
+    ImageFlag.CMYK: "images in print colours (CMYK), converted without their colour profile; other tools may show "
+    "other colours, or fail",
     ImageFlag.PADDED: "images with a very short side, centred on white",
     ImageFlag.ROTATED: "images that their metadata turn; tools that ignore this show them lying down",
     ImageFlag.SIXTEEN_BIT: "images of 16 bits a pixel, rescaled; tools that cut the values off show them white",
 }
+
+
+class HashKind(StrEnum):
+    """Where a perceptual hash comes from."""
+
+    COMPUTED = "computed"
+    """`circus_bench.doctor.hashes.phash` of the images at hand."""
+    PUBLISHED = "published"
+    """A file of someone else's hashes."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,7 @@ class Examination:
 
     Attributes:
         inspection: the facts of those that can be decoded, and why others cannot.
-        files: image id to the SHA-256 of the file, readable or not.
+        files: image id to the SHA-256 of the file, of those that can be decoded.
         phashes: image id to the perceptual hash; see `circus_bench.doctor.hashes`.
     """
 
@@ -67,13 +77,13 @@ def examine(
         if data is None:
             unreadable[image_id] = Unreadable.MISSING
         else:
-            files[image_id] = hashlib.sha256(data).hexdigest()
             try:
                 decoded = decode(data)
             except UnreadableImageError as error:
                 unreadable[image_id] = error.reason
             else:
                 readable[image_id] = ImageInfo(digest(decoded.image), *decoded.image.size, decoded.flags)
+                files[image_id] = hashlib.sha256(data).hexdigest()
                 phashes[image_id] = phash(decoded.image)
         advance()
     return Examination(Inspection(readable, unreadable), files, phashes)
@@ -81,10 +91,11 @@ def examine(
 
 def altered_images(recorded: Inspection, decoded: Inspection) -> tuple[str, ...]:
     """Images whose pixels are not those recorded when the benchmark was written."""
+    states: Mapping[str, object] = {**decoded.unreadable, **decoded.readable}
     return tuple(
         image_id
         for image_id, info in recorded.readable.items()
-        if image_id not in decoded.readable or decoded.readable[image_id].digest != info.digest
+        if image_id in states and (image_id not in decoded.readable or decoded.readable[image_id].digest != info.digest)
     )
 
 
@@ -118,34 +129,34 @@ def check_images(examination: Examination, *, altered: tuple[str, ...] = ()) -> 
     return tuple(filter(None, results))
 
 
-def check_near_duplicates(benchmark: Benchmark, found: NearDuplicates, *, of: str, name: str = "") -> tuple[Result, ...]:
+def check_near_duplicates(benchmark: Benchmark, found: NearDuplicates, *, of: HashKind) -> tuple[Result, ...]:
     """Candidates for near-duplicates, and the queries that suffer from them.
 
     Args:
         benchmark: the benchmark.
         found: near-duplicates in its gallery.
-        of: the hash that was used, in words.
-        name: a suffix of the checks' names, where there are several hashes.
+        of: which hash was used.
     """
-    suffix = f"_{name}" if name else ""
-    pairs = tuple((*one, *other) for one, other in found.near)
-    candidates = "candidates for near-duplicates, to be looked at"
-    twins = target_twins(benchmark, found.exact)
-    return tuple(
-        filter(
-            None,
-            (
-                note_of_groups(f"same_hash{suffix}", found.exact, f"images with the same {of}: {candidates}"),
-                note_of_groups(f"near_hash{suffix}", pairs, f"images whose {of} differs in one bit: {candidates}"),
-                note(
-                    f"target_has_twin{suffix}",
-                    twins,
-                    f"queries with a target whose {of} another gallery image shares, which is no target: "
-                    f"that image may be right too",
-                ),
-            ),
-        )
+    look = "candidates for near-duplicates, to be looked at"
+    name = f"{of.value} hash"
+    results = (
+        note_of_groups(
+            f"same_{of}_hash",
+            found.exact,
+            f"images with the same {name} ({found.n_exact_pairs:,} pairs): {look}",
+        ),
+        note_of_groups(
+            f"near_{of}_hash",
+            ((*one, *other) for one, other in found.near),
+            f"images whose {name} differs in one bit ({found.n_near_pairs:,} pairs with those of the same): {look}",
+        ),
+        note(
+            f"target_twin_by_{of}_hash",
+            target_twins(benchmark, found.exact),
+            f"queries with a target whose {name} a gallery image shares that is no target: it may be right too",
+        ),
     )
+    return tuple(filter(None, results))
 
 
 def target_twins(benchmark: Benchmark, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ both are listed, and either is a match.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from circus_bench.benchmark import Benchmark
 from circus_bench.doctor.results import Count
 
@@ -19,6 +21,7 @@ _PRIMARY = "one primary positive a query, after the CIRCUS paper (arXiv:2605.147
 _CIRCO = "CIRCO's annotation files"
 _COCO = "COCO's unlabeled2017 image list"
 _LASCO = "LaSCo's corpus file"
+_CL_LASCO = "CL-LaSCO_val.json: 13 super-categories of 100 triplets"
 _RMIR = "the RMIR paper"
 
 PUBLISHED: dict[str, dict[str, tuple[tuple[int, str], ...]]] = {
@@ -81,6 +84,11 @@ PUBLISHED: dict[str, dict[str, tuple[tuple[int, str], ...]]] = {
         "queries": ((30037, "a thread on levymsn/LaSCo (unverified)"), (30031, _CIRCUS)),
         "gallery": ((39826, _LASCO),),
     },
+    "lasco/val+cl-lasco": {
+        "queries": ((1300, _CL_LASCO),),
+        "positives": ((1300, _CL_LASCO),),
+        "gallery": ((39826, _LASCO),),
+    },
     "circo/val": {
         "queries": ((220, _CIRCO),),
         "positives": ((916, _CIRCO),),
@@ -99,12 +107,19 @@ PUBLISHED: dict[str, dict[str, tuple[tuple[int, str], ...]]] = {
 """Protocol id (with the category, where each has a gallery of its own) to what is counted to its published values."""
 
 
-def counts_of(benchmark: Benchmark, *, category: str = "") -> tuple[Count, ...]:
+_NAMES_IN_SOURCE = {"queries": "queries", "positives": "targets", "gallery": "gallery"}
+
+
+def category_of(benchmark: Benchmark) -> str:
+    """The category that a benchmark is about, where its protocol has one benchmark a category; else empty."""
+    return str(benchmark.source.get("category", ""))
+
+
+def counts_of(benchmark: Benchmark) -> tuple[Count, ...]:
     """Count a benchmark's parts and put the published numbers beside them.
 
-    Args:
-        benchmark: the benchmark.
-        category: its category, where the protocol has one benchmark a category.
+    What the table above does not have is taken from the numbers that the benchmark brings itself
+    (`Benchmark.source["published"]`).
 
     Returns:
         `queries`, `positives` and `distinct positives`, `gallery`, `references` and `texts` (distinct ones), and
@@ -120,9 +135,21 @@ def counts_of(benchmark: Benchmark, *, category: str = "") -> tuple[Count, ...]:
         "texts": len({query.text for query in queries}),
         "characters": sum(len(query.text) for query in queries),
     }
+    category = category_of(benchmark)
     protocol = benchmark.protocol.id
     known = PUBLISHED.get(f"{protocol}/{category}" if category else protocol, {})
-    return tuple(_compared(what, number, known.get(what, ())) for what, number in found.items())
+    own = _own(benchmark)
+    return tuple(_compared(what, number, known.get(what) or own.get(what, ())) for what, number in found.items())
+
+
+def _own(benchmark: Benchmark) -> dict[str, tuple[tuple[int, str], ...]]:
+    given = benchmark.source.get("published")
+    if not isinstance(given, Mapping):
+        return {}
+    origin = f"as the benchmark states, from {benchmark.source.get('origin', 'a source it does not name')}"
+    return {
+        what: ((given[name], origin),) for what, name in _NAMES_IN_SOURCE.items() if isinstance(given.get(name), int)
+    }
 
 
 def _compared(what: str, found: int, published: tuple[tuple[int, str], ...]) -> Count:

@@ -107,6 +107,11 @@ class Count:
             return Agreement.UNKNOWN
         return Agreement.MATCH if self.found == self.published else Agreement.DIFFER
 
+    @property
+    def differs(self) -> bool:
+        """Whether another number has been published: the benchmark is not the one that papers report on."""
+        return self.agreement is Agreement.DIFFER
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {

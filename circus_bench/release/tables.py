@@ -6,20 +6,21 @@ The folder's parquet files and the `datasets` builders are both made from here, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from circus_bench.audit.labels import Subset
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.errors import CircusError, ImageError, some
 from circus_bench.files import slug
+from circus_bench.metrics.shortcut import Label, Shortcut
+from circus_bench.release.verdicts import Reason, Verdict, Verdicts
 
 if TYPE_CHECKING:
     import datasets
-
-    from circus_bench.release.verdicts import Verdict, Verdicts
 
 SPLIT = "test"
 
@@ -54,14 +55,25 @@ class Part:
         """The benchmark's name as configurations and folders spell it."""
         return slug(self.benchmark.name)
 
-    def subsets(self) -> dict[Subset, tuple[Query, ...]]:
-        """The subsets that exist, with their queries in the benchmark's order."""
+    @cached_property
+    def verdict_of(self) -> Mapping[str, Verdict]:
+        """The verdicts under the benchmark's query ids.
+
+        Raises:
+            MismatchError: they are about another benchmark.
+        """
+        return self.verdicts.joined(self.benchmark) if self.verdicts is not None else {}
+
+    @cached_property
+    def subsets(self) -> Mapping[Subset, tuple[Query, ...]]:
+        """The subsets that are known and have a query, with their queries in the benchmark's order."""
+        verdicts = self.verdict_of.values()
+        labelled = len(verdicts) == len(self.benchmark.queries) and all(verdict.label for verdict in verdicts)
+        known = {Subset.SF: labelled, Subset.V: any(verdict.valid is not None for verdict in verdicts)}
         found = {Subset.FULL: self.benchmark.queries}
         if self.verdicts is not None:
-            for subset in self.verdicts.subsets:
-                if subset is not Subset.FULL:
-                    found[subset] = self.verdicts.select(self.benchmark, subset).queries
-        return found
+            found |= {s: self.verdicts.select(self.benchmark, s) for s, is_known in known.items() if is_known}
+        return {subset: queries for subset, queries in found.items() if queries}
 
 
 def config_name(name: str, subset: Subset, table: Table = Table.ROWS) -> str:
@@ -103,14 +115,10 @@ def features(table: Table, *, with_images: bool) -> datasets.Features:
             "human_audited": flag,
             "human_valid": flag,
             "stratum": text,
-            **dict.fromkeys(REASONS, flag),
+            **{reason.value: flag for reason in Reason},
             "details": text,
         }
     )
-
-
-REASONS = ("invalid_text", "invalid_reference_image", "invalid_target_image", "query_too_broad")
-"""The columns of the reasons for which people rejected a query."""
 
 
 def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iterator[dict[str, Any]]:
@@ -118,7 +126,7 @@ def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iter
 
     Args:
         part: the benchmark and its verdicts.
-        subset: one of `part.subsets()`.
+        subset: one of the part's.
         table: which table.
         with_images: give the original bytes of the images.
 
@@ -126,7 +134,7 @@ def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iter
         CircusError: the subset does not exist.
         ImageError: an image has no bytes.
     """
-    chosen = part.subsets().get(subset)
+    chosen = part.subsets.get(subset)
     if chosen is None:
         raise CircusError(f"{part.name}: the subset {subset.value!r} needs labels or human judgements that are not there")
     if table is Table.CORPUS:
@@ -141,7 +149,6 @@ def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iter
     else:
         index_of = {query.id: index for index, query in enumerate(part.benchmark.queries)}
         for query in chosen:
-            verdict = part.verdicts.of(query.id) if part.verdicts is not None else None
             yield {
                 "query_id": query.id,
                 "query_index": index_of[query.id],
@@ -151,7 +158,7 @@ def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iter
                 "targets": list(query.targets),
                 "group": query.group,
                 "subset": list(query.subset),
-                **_verdict_columns(verdict),
+                **_verdict_columns(part.verdict_of.get(query.id)),
                 "details": json.dumps(dict(query.details), sort_keys=True, allow_nan=False),
             }
 
@@ -188,4 +195,33 @@ def _image(benchmark: Benchmark, image_id: str, wanted: bool) -> dict[str, Any]:
 
 def _verdict_columns(verdict: Verdict | None) -> dict[str, Any]:
     """The evidence for a query; null wherever nothing is known."""
-    raise NotImplementedError
+    known = verdict or Verdict("")
+    # The reasons of a rejection may be unknown; a valid query has none.
+    judged = bool(known.valid or known.reasons)
+    return {
+        "label": known.label and known.label.value,
+        "detail": known.detail or None,
+        **{f"best_rank_{condition}": known.best_rank.get(condition) for condition in Condition},
+        **{f"support_{condition}": known.support.get(condition) for condition in Condition},
+        "support_unimodal": known.support_unimodal,
+        "human_audited": known.audited if verdict else None,
+        "human_valid": known.valid,
+        "stratum": known.stratum and known.stratum.value,
+        **{reason.value: reason in known.reasons if judged else None for reason in Reason},
+    }
+
+
+def verdict_from(row: Mapping[str, Any]) -> Verdict:
+    """The verdict that a row was made from."""
+    return Verdict(
+        row["query_id"],
+        Label(row["label"]) if row["label"] else None,
+        Shortcut(row["detail"]) if row["detail"] else "",
+        best_rank={condition: row[f"best_rank_{condition}"] for condition in Condition},
+        support={condition: row[f"support_{condition}"] for condition in Condition},
+        support_unimodal=row["support_unimodal"],
+        audited=bool(row["human_audited"]),
+        valid=row["human_valid"],
+        stratum=Label(row["stratum"]) if row["stratum"] else None,
+        reasons=tuple(reason for reason in Reason if row[reason]),
+    )

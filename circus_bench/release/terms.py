@@ -1,7 +1,8 @@
-"""What is known of the benchmarks' licences, origins and citations, and whether their pixels may be passed on.
+"""What may be done with a benchmark's annotations and pixels, and what people should know of how it was collected.
 
-Sources: the licence files and READMEs of the benchmarks' own repositories. Pixels are redistributed only where a licence
-allows it in so many words; a benchmark that is not listed here must say so itself (`source["redistribute_images"]`).
+Licence texts, origin and citation come from the benchmark's own `source`, as `circus_bench.sources` writes it. The rule
+whether pixels may be passed on is data of this module for the benchmarks it knows, whatever a `source` says; any other
+benchmark must allow it in so many words (`source["images_redistributable"]`).
 """
 
 from __future__ import annotations
@@ -10,31 +11,86 @@ from dataclasses import dataclass
 
 from circus_bench.benchmark import Benchmark
 
-_COCO = "COCO / Flickr terms of use; each photograph belongs to its photographer"
-
 CIRCUS_CITATION = """@misc{circus2026,
   title  = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
   year   = {2026},
-  note   = {NeurIPS 2026},
   eprint = {2605.14787},
   archivePrefix = {arXiv}
 }"""
 
+_NOT_STATED = "not stated"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this package knows of a benchmark.
+
+    Attributes:
+        title: its full name.
+        licence: identifier of the annotations' licence as the Hub spells it; `other` where there is none.
+        redistributable: whether the pixels may be passed on.
+        collection: how it was collected, for people who judge its biases.
+    """
+
+    title: str
+    licence: str
+    redistributable: bool
+    collection: str
+
+
+KNOWN: dict[str, Known] = {
+    # NLVR2's photographs are not licensed for redistribution.
+    "cirr": Known(
+        "CIRR (Compose Image Retrieval on Real-life images)",
+        "mit",
+        redistributable=False,
+        collection="Crowd workers described in English how one photograph differs from a similar one.",
+    ),
+    # Product photographs of an online shop, by address; the CDLA variant of the captions is not stated.
+    "fashioniq": Known(
+        "FashionIQ",
+        "other",
+        redistributable=False,
+        collection="Crowd workers described in two short English captions how one product differs from a similar one.",
+    ),
+    # COCO photographs are under Flickr's terms, each by its photographer; the same holds for CIRCO.
+    "lasco": Known(
+        "LaSCo (Large Scale Composed image retrieval)",
+        "mit",
+        redistributable=False,
+        collection="Triplets were derived by machine from a visual question answering set; a language model wrote the texts.",
+    ),
+    "circo": Known(
+        "CIRCO (Composed Image Retrieval on Common Objects in context)",
+        "cc-by-nc-4.0",
+        redistributable=False,
+        collection="Annotators wrote an English caption for a pair of photographs and marked further positives among the "
+        "results of a retrieval model.",
+    ),
+    # Visual Genome and Open Images; the licence of the annotations is unknown.
+    "rmir": Known("RMIR", "other", redistributable=False, collection="Queries were generated and filtered by machine."),
+    "scenes": Known(
+        "scenes, a rendered benchmark of known truth",
+        "apache-2.0",
+        redistributable=True,
+        collection="A program draws the images and writes the texts from a seed; no person and no photograph is involved.",
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under which terms a benchmark's parts may be used, and where it comes from.
+    """Under which terms a benchmark may be used, and where it comes from.
 
     Attributes:
-        title: the benchmark's full name.
-        licence: identifier of the annotations' licence, as the Hub spells it; `other` where there is no such identifier.
+        title: its full name.
+        licence: identifier of the annotations' licence as the Hub spells it.
         annotations: the annotations' licence in words.
-        images: the terms of the images, in words.
+        images: the images' licence in words.
         redistributable: whether the pixels may be passed on.
-        origin: where annotations and images come from.
-        collection: how the data were collected, for people who judge its biases.
-        homepage: address of the benchmark's project; empty when there is none.
-        citation: BibTeX; empty when there is none.
+        origin: where it can be had.
+        collection: how it was collected; empty when unknown.
+        citation: how to cite it; empty when unknown.
     """
 
     title: str
@@ -43,106 +99,12 @@ class Terms:
     images: str
     redistributable: bool
     origin: str
-    collection: str = ""
-    homepage: str = ""
-    citation: str = ""
-
-
-TERMS: dict[str, Terms] = {
-    "cirr": Terms(
-        title="CIRR (Compose Image Retrieval on Real-life images), validation split",
-        licence="mit",
-        annotations="MIT",
-        images="NLVR2 photographs: not licensed for redistribution; access through NLVR2's request form",
-        redistributable=False,
-        origin="captions and image splits of Cuberick-Orion/CIRR (branch cirr_dataset); photographs of NLVR2",
-        collection="Crowd workers described in English how one photograph of a set of six similar ones differs from another.",
-        homepage="https://github.com/Cuberick-Orion/CIRR",
-        citation="""@inproceedings{liu2021cirr,
-  title     = {Image Retrieval on Real-Life Images With Pre-Trained Vision-and-Language Models},
-  author    = {Liu, Zheyuan and Rodriguez-Opazo, Cristian and Teney, Damien and Gould, Stephen},
-  booktitle = {ICCV},
-  year      = {2021}
-}""",
-    ),
-    "fashioniq": Terms(
-        title="FashionIQ, validation split",
-        licence="other",
-        annotations="CDLA (the README names no variant)",
-        images="product photographs by address from an online shop; no right to redistribute them",
-        redistributable=False,
-        origin="captions and image splits of XiaoxiaoGuo/fashion-iq",
-        collection="Crowd workers described in two short English captions how one product differs from a similar one.",
-        homepage="https://github.com/XiaoxiaoGuo/fashion-iq",
-        citation="""@inproceedings{wu2021fashioniq,
-  title     = {Fashion IQ: A New Dataset Towards Retrieving Images by Natural Language Feedback},
-  author    = {Wu, Hui and Gao, Yupeng and Guo, Xiaoxiao and Al-Halah, Ziad and Rennie, Steven and Grauman, Kristen and
-               Feris, Rogerio},
-  booktitle = {CVPR},
-  year      = {2021}
-}""",
-    ),
-    "lasco": Terms(
-        title="LaSCo (Large Scale Composed image retrieval), validation split",
-        licence="mit",
-        annotations="MIT",
-        images=_COCO,
-        redistributable=False,
-        origin="triplets and corpus of levymsn/LaSCo; photographs of COCO 2014",
-        collection="Triplets were derived by machine from pairs of VQA 2.0 questions with different answers; the texts were "
-        "written by a language model.",
-        homepage="https://github.com/levymsn/LaSCo",
-        citation="""@inproceedings{levy2024lasco,
-  title     = {Data Roaming and Quality Assessment for Composed Image Retrieval},
-  author    = {Levy, Matan and Ben-Ari, Rami and Darshan, Nir and Lischinski, Dani},
-  booktitle = {AAAI},
-  year      = {2024}
-}""",
-    ),
-    "circo": Terms(
-        title="CIRCO (Composed Image Retrieval on Common Objects in context), validation split",
-        licence="cc-by-nc-4.0",
-        annotations="CC BY-NC 4.0; what derives from them is non-commercial too",
-        images=_COCO,
-        redistributable=False,
-        origin="annotations of miccunifi/CIRCO; photographs of COCO 2017 unlabeled",
-        collection="Annotators wrote an English relative caption for a pair of photographs and marked further positives "
-        "among the results of a retrieval model.",
-        homepage="https://github.com/miccunifi/CIRCO",
-        citation="""@inproceedings{baldrati2023circo,
-  title     = {Zero-Shot Composed Image Retrieval with Textual Inversion},
-  author    = {Baldrati, Alberto and Agnolucci, Lorenzo and Bertini, Marco and Del Bimbo, Alberto},
-  booktitle = {ICCV},
-  year      = {2023}
-}""",
-    ),
-    "rmir": Terms(
-        title="RMIR",
-        licence="other",
-        annotations="not stated by its source",
-        images="Visual Genome and Open Images terms; each photograph belongs to its photographer",
-        redistributable=False,
-        origin="the benchmark's own files",
-        collection="Queries were generated and filtered by machine.",
-    ),
-    "scenes": Terms(
-        title="scenes, a rendered benchmark of known truth",
-        licence="apache-2.0",
-        annotations="Apache-2.0",
-        images="rendered by a program; Apache-2.0",
-        redistributable=True,
-        origin="the generator circus_bench.sources.scenes",
-        collection="Images, texts and targets are drawn and written by a program from a seed; no person and no photograph is "
-        "involved.",
-    ),
-}
+    collection: str
+    citation: str
 
 
 def terms_of(benchmark: Benchmark) -> Terms:
-    """The terms of a benchmark, by its name and by the first part of its protocol's id.
-
-    A benchmark that is in no list has the licence that its `source` names, and keeps its pixels to itself unless
-    `source["redistribute_images"]` is true.
+    """The terms of a benchmark, known by its name or by the first part of its protocol's id.
 
     Example:
         >>> from circus_bench.sources.scenes import scenes
@@ -150,17 +112,21 @@ def terms_of(benchmark: Benchmark) -> Terms:
         True
     """
     source = benchmark.source
-    named = [TERMS[name] for name in (benchmark.name, benchmark.protocol.id.partition("/")[0]) if name in TERMS]
-    if named:
-        # A renamed CIRR is still CIRR: where the two names disagree the stricter terms hold.
-        return min(named, key=lambda terms: terms.redistributable)
-    licence = str(source.get("license") or source.get("licence") or "not stated")
-    allowed = source.get("redistribute_images") is True
+
+    def said(*names: str, default: str) -> str:
+        return next((str(source[name]) for name in names if source.get(name)), default)
+
+    # A renamed CIRR is still CIRR: where name and protocol disagree the stricter rule holds.
+    candidates = [KNOWN[name] for name in (benchmark.name, benchmark.protocol.id.partition("/")[0]) if name in KNOWN]
+    known = min(candidates, key=lambda found: found.redistributable, default=None)
+    annotations = said("license", "licence", default=_NOT_STATED)
     return Terms(
-        title=benchmark.name,
-        licence="other",
-        annotations=licence,
-        images=f"{licence}; {'redistribution allowed by its source' if allowed else 'redistribution is not allowed'}",
-        redistributable=allowed,
-        origin=str(source.get("origin") or "the user's own data"),
+        title=known.title if known else benchmark.name,
+        licence=known.licence if known else "other",
+        annotations=annotations,
+        images=said("image_license", default=annotations),
+        redistributable=known.redistributable if known else source.get("images_redistributable") is True,
+        origin=said("origin", "generator", default=_NOT_STATED),
+        collection=known.collection if known else "",
+        citation=said("citation", default=""),
     )

@@ -84,7 +84,10 @@ class Verdict:
             (self.valid is not None and not self.audited, "a human's decision, but no human audit"),
             (self.valid and self.reasons, f"valid, but rejected for {[str(reason) for reason in self.reasons]}"),
             (self.stratum is Label.SHORTCUT, "shortcuts are not drawn for validation"),
-            (self.stratum and self.label and self.stratum is not self.label, f"{self.label}, but drawn as {self.stratum}"),
+            (
+                self.stratum and self.label and self.stratum is not self.label,
+                f"{self.label}, but drawn as {self.stratum}",
+            ),
         ):
             if wrong:
                 raise FormatError(f"query {self.query!r}: {what}")

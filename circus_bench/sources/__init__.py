@@ -1,1 +1,115 @@
-"""Sources of benchmarks: one module each, from annotation files or a generator to a `Benchmark`."""
+"""Sources of benchmarks: one module each, from annotation files (or a generator) to a `Benchmark`.
+
+A source offers its protocols as data (`PROTOCOLS`), says which image a file holds (`image_id`) and reads a benchmark
+(`load`). This module knows them by protocol id and imports one when it is asked for.
+
+Example:
+    >>> benchmark = load_source("scenes/test", seed=7, queries=40, gallery=400)
+    >>> benchmark.protocol.id, len(benchmark.queries)
+    ('scenes/test', 40)
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from circus_bench.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from circus_bench.benchmark import Benchmark
+
+_MODULE_OF = {
+    "cirr/official": "cirr",
+    "cirr/mbeir": "cirr",
+    "cirr/circus": "cirr",
+    "cirr/test1": "cirr",
+    "fashioniq/original": "fashioniq",
+    "fashioniq/mbeir": "fashioniq",
+    "fashioniq/circus": "fashioniq",
+    "circo/val": "circo",
+    "circo/test": "circo",
+    "lasco/val": "lasco",
+    "lasco/val+cl-lasco": "lasco",
+    "rmir/test": "rmir",
+    "mbeir": "mbeir",
+    "dataset": "dataset",
+    "scenes/test": "scenes",
+}
+PROTOCOLS: tuple[str, ...] = tuple(_MODULE_OF)
+"""The protocol ids that `load_source` knows."""
+
+_GIVEN = ("protocol", "folder", "images")
+
+
+def load_source(
+    protocol: str,
+    folder: Path | None = None,
+    *,
+    images: Path | Mapping[str, bytes] | None = None,
+    **options: Any,
+) -> Benchmark:
+    """Make a benchmark from its source.
+
+    Args:
+        protocol: one of `PROTOCOLS`.
+        folder: of the annotation files; none for a generator.
+        images: a folder of image files (searched at any depth, by the source's own rule), or image id to the bytes of a
+            file. Without images the benchmark has annotations only; `join_images` joins them later.
+        options: further arguments of the source's `load`, such as `category` of FashionIQ or `allow`.
+
+    Raises:
+        BenchmarkError: the protocol or an option is unknown, or the annotations contradict each other.
+        FormatError: an annotation file is missing or does not follow its schema.
+        ImageError: the folder of images does not exist, or two of its files hold the same image.
+    """
+    if protocol not in _MODULE_OF:
+        raise BenchmarkError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[protocol]}")
+    given: dict[str, Any] = dict(options)
+    if module.__name__.endswith(".scenes"):
+        if folder is not None or images is not None:
+            raise BenchmarkError(f"{protocol} is generated: it takes neither a folder of annotations nor images")
+        make = module.scenes
+    else:
+        make = module.load
+        found = _find_images(images, module) if isinstance(images, Path) else images
+        given |= {"protocol": protocol, "folder": folder, "images": found}
+    parameters = inspect.signature(make).parameters
+    unknown = [name for name in options if name not in parameters or name in _GIVEN]
+    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
+    if unknown or missing:
+        known = ", ".join(name for name in parameters if name not in _GIVEN)
+        wrong = f"has no option {', '.join(unknown)}" if unknown else f"needs the option {', '.join(missing)}"
+        raise BenchmarkError(f"the source of {protocol} {wrong}; its options: {known}")
+    benchmark: Benchmark = make(**given)
+    return benchmark
+
+
+def join_images(benchmark: Benchmark, folder: Path) -> Benchmark:
+    """Join the images in a folder to a benchmark of annotations.
+
+    Which file holds which image is the rule of the benchmark's source, known by the protocol id; benchmarks of other
+    origin go by file names without suffix.
+
+    Args:
+        benchmark: made by a source, or loaded from a folder that was saved without images.
+        folder: searched at any depth. Images that the benchmark does not need are passed over.
+
+    Raises:
+        BenchmarkError: a gallery or reference image is not among them, and `Defect.MISSING_IMAGE` is not allowed.
+        ImageError: the folder does not exist, or two of its files hold the same image.
+    """
+    source = benchmark.protocol.id.split("/")[0]
+    known = source in _MODULE_OF.values() and source != "scenes"
+    module = importlib.import_module(f"{__name__}.{source}") if known else None
+    return benchmark.with_images(_find_images(folder, module))
+
+
+def _find_images(folder: Path, module: Any) -> Mapping[str, bytes]:
+    from circus_bench.images import ImageFiles
+
+    return ImageFiles.folder(folder, image_id=module.image_id) if module is not None else ImageFiles.folder(folder)

@@ -184,6 +184,10 @@ class Row:
             self.fail(f"lacks the key {wanted} (it has {', '.join(map(repr, self._content)) or 'no key'})")
         return self._content[name]
 
+    def keys(self) -> set[str]:
+        """The keys of the row, as they are in the file."""
+        return set(self._content)
+
     def get(self, key: str, kind: type[T]) -> T:
         """The value of a key, of the kind wanted."""
         value = self[key]
@@ -367,21 +371,6 @@ def group_by(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
-
-
-def mbeir_text(text: str) -> str:
-    """M-BEIR's text format: no carriage returns, outer white space or outer double quotes; a capital; an end mark.
-
-    Source: M-BEIR's `format_string`; protocols of CIRR and FashionIQ, whose total lengths it reproduces.
-
-    Example:
-        >>> mbeir_text(' "is red" '), mbeir_text("why?")
-        ('Is red.', 'Why?')
-    """
-    text = text.replace("\r", "").strip().strip('"')
-    if not text:
-        return text
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".?!" else ".")
 
 
 def _read_csv(path: Path, origin: str) -> list[dict[str, str]]:

@@ -20,8 +20,9 @@ from circus_bench.audit.report import write_report
 from circus_bench.benchmark import Benchmark, Condition, Defect, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.encoding import Alarm, ModelIdentity
 from circus_bench.errors import CircusError, MismatchError
+from circus_bench.rank_tables import ConditionResult
 from circus_bench.ranking import ABSENT, Backend, Targets, rank_targets
-from circus_bench.runs import ConditionResult, Manifest, Run
+from circus_bench.runs import Manifest, Run
 
 VOID = {"meta", "link", "br", "image", "rect", "use", "path"}
 EVIL = """<script>alert(1)</script> & "x" '</style>"""

@@ -1,0 +1,195 @@
+"""LaSCo: the validation split over COCO val2014, from the official annotation files.
+
+| protocol | queries | positives | query id |
+|---|---|---|---|
+| `lasco/val` | one a triplet of `lasco_val.json` | `target-image` | `qid` |
+| `lasco/val+cl-lasco` | one a triplet of the balanced subset `CL-LaSCO_val.json` | `target-image` | `qid` |
+
+Either searches the whole of `lasco_val_corpus.json`, the reference kept. The layout tells the files apart: a list of
+triplets, or a map of super-categories to maps of `qid` to triplet. A subset is another set of queries, so it has another
+protocol id. The paths of triplets and corpus differ (`val2014/...`, `val/val2014/...`): images are matched by id, and
+each path must name its id. There is no instruction, as in the CIRCUS paper.
+
+`Query.details` holds `row`, the triplet's place in the file from 0: the index that the CIRCUS paper's lists presumably
+count by. Presumably: a complete file has been seen to hold 30,037 triplets, the paper has 30,031 queries, and nothing
+published explains the difference. Of the subset it also holds `entity`, `super_entity` (also `Query.group`) and
+`categories` (of reference and target: COCO category ids, main category).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
+from circus_bench.errors import FormatError
+from circus_bench.sources.annotations import (
+    Origin,
+    Row,
+    choose,
+    locate,
+    parse_json,
+    provenance,
+    read_rows,
+    read_text,
+    require_one_kind,
+    rows_of,
+)
+
+ORIGIN = Origin(
+    place="github.com/levymsn/LaSCo",
+    license="MIT",
+    image_license="COCO / Flickr terms",
+    images_redistributable=False,
+    citation='Levy et al., "Data Roaming and Quality Assessment for Composed Image Retrieval" (LaSCo), AAAI 2024',
+)
+_GALLERY = "all images of lasco_val_corpus.json (COCO val2014), the reference among them"
+_CAPTIONS = "query-text, unchanged"
+SUBSET = "lasco/val+cl-lasco"
+
+PROTOCOLS = {
+    protocol.id: protocol
+    for protocol in (
+        Protocol(
+            id="lasco/val",
+            reference=ReferencePolicy.KEPT,
+            gallery=_GALLERY,
+            positives="target-image",
+            captions=_CAPTIONS,
+        ),
+        Protocol(
+            id=SUBSET,
+            reference=ReferencePolicy.KEPT,
+            gallery=_GALLERY,
+            positives="target-image; queries: the balanced CL-LaSCO subset only",
+            captions=_CAPTIONS,
+        ),
+    )
+}
+# The CIRCUS paper's counts. The subset's licence is not stated by its authors (HaoliangZhou/U2CAR).
+_PUBLISHED = {
+    "lasco/val": {"queries": 30031, "targets": 30031, "gallery": 39826},
+    SUBSET: {"queries": 1300, "targets": 1300, "gallery": 39826},
+}
+_FILE_NAME = re.compile(r"COCO_val2014_(\d{12})")
+_NUMBER = re.compile(r"(\d{12})\.\w+$")
+
+
+def image_id(path: Path) -> str | None:
+    """The COCO id in the name of an image file, `COCO_val2014_000000000042.jpg`; None for other files."""
+    match = _FILE_NAME.fullmatch(path.stem)
+    return str(int(match[1])) if match else None
+
+
+def load(
+    protocol: str,
+    folder: Path | None,
+    *,
+    images: Mapping[str, bytes] | None = None,
+    allow: Iterable[Defect] = (),
+    annotations: str | Path | None = None,
+) -> Benchmark:
+    """Read LaSCo.
+
+    Args:
+        protocol: one of `PROTOCOLS`.
+        folder: holds `lasco_val_corpus.json` and the triplets.
+        images: image id to the bytes of its file; without them the benchmark has annotations only.
+        allow: defects to allow.
+        annotations: the file of triplets, relative to `folder`. By default `lasco_val.json`, or `CL-LaSCO_val.json` (in
+            the folder or in its `subset_1300`) for the subset.
+
+    Raises:
+        FormatError: a file is missing or does not follow its schema, or holds triplets of the other protocol.
+        BenchmarkError: the annotations contradict each other.
+    """
+    choose(protocol, PROTOCOLS, what="protocol of LaSCo")
+    if annotations is not None:
+        places = [str(annotations)]
+    elif protocol == SUBSET:
+        places = ["CL-LaSCO_val.json", "subset_1300/CL-LaSCO_val.json"]
+    else:
+        places = ["lasco_val.json", "annotations/lasco_val.json"]
+    path = locate(folder, *places, origin=ORIGIN.place)
+    corpus = locate(
+        folder, "lasco_val_corpus.json", "annotations/lasco_val_corpus.json", origin=ORIGIN.place
+    )
+    rows, subset = _read(path)
+    if subset != (protocol == SUBSET):
+        found = SUBSET if subset else "lasco/val"
+        raise FormatError(f"{path}: holds the triplets of {found}, not of {protocol}; ask for that protocol")
+    listed = read_rows(corpus, origin=ORIGIN.place)
+    require_one_kind(listed, "id", path=corpus)
+    queries = tuple(_query(row) for row in rows)
+    return Benchmark(
+        name="lasco",
+        protocol=PROTOCOLS[protocol],
+        queries=queries,
+        gallery=Gallery(tuple(_corpus_id(row) for row in listed), images),
+        source=provenance(
+            ORIGIN,
+            [path, corpus],
+            folder=folder or path.parent,
+            split="val",
+            counts={"rows": len(rows), "queries": len(queries), "targets": len(queries)},
+            published=_PUBLISHED[protocol],
+        ),
+        allow=frozenset(allow),
+    )
+
+
+def _read(path: Path) -> tuple[list[Row], bool]:
+    """The triplets in file order, and whether the file has the subset's layout."""
+    content = parse_json(read_text(path, origin=ORIGIN.place), path=path, origin=ORIGIN.place)
+    if not isinstance(content, list | dict):
+        raise FormatError(f"{path}: expected a list of triplets or a map of super-categories at the top level")
+    subset = isinstance(content, dict)
+    rows = rows_of(_flat(content, path) if isinstance(content, dict) else content, path=path, origin=ORIGIN.place)
+    require_one_kind(rows, "qid", path=path)
+    return rows, subset
+
+
+def _flat(content: Mapping[str, Any], path: Path) -> Iterator[Any]:
+    for category, triplets in content.items():
+        if not isinstance(triplets, dict):
+            raise FormatError(f"{path}: the super-category {category!r} holds no map of query ids to triplets")
+        for key, triplet in triplets.items():
+            if isinstance(triplet, dict) and str(triplet.get("qid")) != key:
+                raise FormatError(f"{path}: the triplet {key!r} of {category!r} has the qid {triplet.get('qid')!r}")
+            yield triplet
+
+
+def _query(row: Row) -> Query:
+    reference, target = _image(row, "query-image"), _image(row, "target-image")
+    details: dict[str, Any] = {"row": row.number}
+    group = ""
+    if "super_entity" in row:
+        group = row.get("super_entity", str)
+        details |= {
+            "entity": row.get("entity", str),
+            "super_entity": group,
+            "categories": [row["query-image"][2:], row["target-image"][2:]],
+        }
+    return Query(row.identifier("qid"), reference, row.get("query-text", str), (target,), group, details=details)
+
+
+def _image(row: Row, key: str) -> str:
+    """The id of `[id, path, ...]`."""
+    value = row.get(key, list)
+    if len(value) < 2 or not isinstance(value[1], str):
+        row.fail(f"has {value!r} under {key!r}, expected [id, path]")
+    return _same(row, row.as_identifier(value[0], key), value[1], key)
+
+
+def _corpus_id(row: Row) -> str:
+    return _same(row, row.identifier("id"), row.get("path", str), "path")
+
+
+def _same(row: Row, identifier: str, path: str, key: str) -> str:
+    """An image id, checked against the number in the image's file name."""
+    match = _NUMBER.search(path)
+    if match is None or str(int(match[1])) != identifier:
+        row.fail(f"has the id {identifier!r} but the path {path!r} under {key!r}")
+    return identifier
