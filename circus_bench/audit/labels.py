@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from circus_bench.audit.pool import Pool
 from circus_bench.benchmark import Condition, Fingerprint
-from circus_bench.errors import FormatError, MismatchError
+from circus_bench.errors import CircusError, FormatError, MismatchError, some
 from circus_bench.files import read_parquet, write_parquet
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
 from circus_bench.runs import Run
@@ -31,6 +32,8 @@ class Subset(StrEnum):
     FULL = "full"
     SF = "sf"
     """Shortcut-free: composition_required and unresolved."""
+    V = "v"
+    """Validated: the shortcut-free queries that a human found valid."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,18 @@ class LabelTable:
             raise FormatError(f"{path}: unknown labels {unknown}")
         return cls(tuple(table["query"].to_pylist()), np.array(labels), origin)
 
-    def mask_of(self, run: Run, subset: Subset) -> NDArray[np.bool_]:
+    def mask_of(self, run: Run, subset: Subset, *, valid: Collection[str] | None = None) -> NDArray[np.bool_]:
         """Which queries of a Run belong to a subset: bool [n_queries].
 
+        Args:
+            run: a Run on the benchmark that was audited.
+            subset: the subset.
+            valid: ids of the queries that a human found valid, which labels do not tell; needed for `v`.
+
         Raises:
-            MismatchError: the labels are about another benchmark, or another version of it.
+            MismatchError: the labels are about another benchmark, or another version of it; or a valid query is not
+                among its shortcut-free ones.
+            CircusError: `v` was asked for without the valid queries.
         """
         fingerprint, protocol = self.origin.get("fingerprint"), self.origin.get("protocol", {})
         if (
@@ -86,7 +96,24 @@ class LabelTable:
                 f"about {len(run.queries):,} queries of {run.manifest.benchmark!r} under {run.manifest.protocol['id']} "
                 f"(reference {run.policy}); use the labels of an audit of that very benchmark"
             )
-        return np.ones(len(run.queries), bool) if subset is Subset.FULL else self.labels != Label.SHORTCUT.value
+        if subset is Subset.FULL:
+            return np.ones(len(run.queries), bool)
+        shortcut_free: NDArray[np.bool_] = self.labels != Label.SHORTCUT.value
+        return self._valid(shortcut_free, valid) if subset is Subset.V else shortcut_free
+
+    def _valid(self, shortcut_free: NDArray[np.bool_], valid: Collection[str] | None) -> NDArray[np.bool_]:
+        if valid is None:
+            raise CircusError(
+                f"{Subset.V.value!r} needs human verdicts, and labels hold none: give the ids of the valid queries, or "
+                f"take the subset from circus_bench.release.verdicts"
+            )
+        outside = set(valid).difference(np.array(self.queries)[shortcut_free].tolist())
+        if outside:
+            raise MismatchError(
+                f"queries found valid are not among the shortcut-free ones of these labels ({some(sorted(outside))}); "
+                f"take labels and verdicts of one audit"
+            )
+        return np.isin(self.queries, list(valid))
 
 
 def save_labels(path: Path, pool: Pool, labels: ShortcutLabels, *, origin: dict[str, Any]) -> None:

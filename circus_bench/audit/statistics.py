@@ -68,7 +68,7 @@ def proportion(hits: NDArray[Any]) -> Estimate:
 
 
 def mean(values: Floats) -> Estimate:
-    """Mean over queries, with a percentile bootstrap interval over queries (seeded).
+    """Mean over queries, with a bootstrap interval over queries (seeded).
 
     Args:
         values: float [n_queries], each from 0 to 1.
@@ -79,11 +79,12 @@ def mean(values: Floats) -> Estimate:
         # Resampling equal values shows no spread at all; as 0s or 1s they have Wilson's interval.
         return proportion(values)
     resampled = _resampled_means(values[None])[0]
-    return Estimate(float(values.mean(dtype=np.float64)), *_percentiles(resampled), len(values))
+    value = float(values.mean(dtype=np.float64))
+    return Estimate(value, *_interval(resampled, value), len(values))
 
 
 def comp_gap_of(ndcg: Mapping[Condition, Floats]) -> Estimate:
-    """CompGap of one model, with a percentile bootstrap interval: the three conditions share their resampled queries.
+    """CompGap of one model, with a bootstrap interval: the three conditions share their resampled queries.
 
     Args:
         ndcg: for each condition float [n_queries].
@@ -92,7 +93,7 @@ def comp_gap_of(ndcg: Mapping[Condition, Floats]) -> Estimate:
 
 
 def pool_comp_gap_of(ndcg: list[Mapping[Condition, Floats]]) -> Estimate:
-    """Mean CompGap over the models of a pool, with a percentile bootstrap interval over shared queries."""
+    """Mean CompGap over the models of a pool, with a bootstrap interval over shared queries."""
     return _gap_estimate(ndcg)
 
 
@@ -107,7 +108,7 @@ def _gap_estimate(models: list[Mapping[Condition, Floats]]) -> Estimate:
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = (1 - np.maximum(text_only, image_only) / multimodal).mean(axis=0)
     # A resample in which a model never succeeds has no gap; the interval is that of the others.
-    return Estimate(value, *_percentiles(gaps[np.isfinite(gaps)]), n)
+    return Estimate(value, *_interval(gaps[np.isfinite(gaps)], value), n)
 
 
 def _resampled_means(values: Floats) -> Floats:
@@ -122,8 +123,17 @@ def _resampled_means(values: Floats) -> Floats:
     return np.concatenate(parts, axis=1)
 
 
-def _percentiles(values: Floats) -> tuple[float, float]:
-    if not len(values):
+def _interval(resampled: Floats, value: float) -> tuple[float, float]:
+    """The bias-corrected percentile interval (Efron, 1981) of an estimate.
+
+    CompGap takes the greater of two means, which in a resample is on average greater than in the data; plain percentiles
+    would lie too low.
+    """
+    from scipy.special import ndtr, ndtri
+
+    if not len(resampled) or math.isnan(value):
         return math.nan, math.nan
-    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    below = ((resampled < value).mean() + (resampled <= value).mean()) / 2
+    shift = ndtri(np.clip(below, 1 / (2 * len(resampled)), 1 - 1 / (2 * len(resampled))))
+    low, high = np.quantile(resampled, ndtr(2 * shift + ndtri([(1 - LEVEL) / 2, (1 + LEVEL) / 2])))
     return float(low), float(high)

@@ -1,51 +1,98 @@
-"""`circus-bench doctor`: what is wrong with a benchmark on disk."""
+"""`circus-bench doctor`: what is wrong with a benchmark on disk, or with the official files of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, print_table, progress
 
+if TYPE_CHECKING:
+    from circus_bench.doctor import Diagnosis, Result
+
 
 def doctor(
-    benchmark: Annotated[Path, typer.Argument(help="Folder of a benchmark.", exists=True, file_okay=False)],
+    source: Annotated[str, typer.Argument(help="Folder of a benchmark, or a protocol id such as cirr/mbeir.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder that holds the official files of a protocol: DATA/cirr, ...", file_okay=False),
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of image files to join.", exists=True, file_okay=False)
+    ] = None,
+    hashes: Annotated[
+        Path | None,
+        typer.Option(help="JSON of published 64-bit perceptual hashes by file name.", exists=True, dir_okay=False),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as a page, too.", dir_okay=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print every id as JSON.")] = False,
 ) -> None:
-    """Check a benchmark: contradictory annotations, images that cannot be decoded, altered or duplicate pixels."""
-    from circus_bench.benchmark import Benchmark, Defect
-    from circus_bench.doctor import diagnose
-    from circus_bench.errors import some
+    """Check a benchmark: counts against the published ones, contradictory annotations, damaged or duplicate images.
 
-    loaded = Benchmark.load(benchmark, allow=frozenset(Defect))
-    with progress("images", len(loaded.image_ids)) as advance:
-        found = diagnose(loaded, advance=advance)
+    The exit code is 3 when there is a defect or a count differs from the published one; notes leave it at 0.
+    """
+    from circus_bench.doctor import check_up, read_hashes, write_report
+    from circus_bench.doctor.loading import folder_name, is_folder, load_parts
+    from circus_bench.sources import PROTOCOLS
+
+    from_files = not is_folder(source)
+    if from_files and source not in PROTOCOLS:
+        raise typer.BadParameter(f"{source}: no such folder, and none of the protocols {', '.join(PROTOCOLS)}")
+    if from_files and folder_name(source) and data is None:
+        raise typer.BadParameter(f"{source} needs --data, the folder that holds {folder_name(source)}/")
+    parts = load_parts(source, data=data, images=images)
+    known = read_hashes(hashes) if hashes else None
+    with progress("images", sum(len(part.image_ids) for part in parts if part.gallery.images is not None)) as advance:
+        found = check_up(parts, hashes=known, advance=advance)
+    if html:
+        write_report(found, html, subject=source if from_files else found.diagnoses[0].title)
     if json:
         print_json(found.to_dict())
     else:
-        typer.echo(
-            f"{found.protocol}: {found.n_queries:,} queries, {found.n_targets:,} targets, {found.n_gallery:,} gallery "
-            f"images, {'no images' if found.n_images is None else f'{found.n_images:,} images decoded'}"
-        )
-
-        def row(what: str, ids: Iterable[object], *, defect: bool) -> list[str]:
-            return [what, "defect" if defect else "note", some(ids)]
-
-        rows = [row(finding.defect, finding.ids, defect=True) for finding in found.findings]
-        rows += [
-            row(reason, [i for i, why in found.unreadable.items() if why is reason], defect=True)
-            for reason in sorted(set(found.unreadable.values()))
-        ]
-        if found.altered:
-            rows.append(row("altered", found.altered, defect=True))
-        rows += [row(flag, ids, defect=False) for flag, ids in found.flagged.items()]
-        if found.duplicates:
-            rows.append(row("same pixels", found.duplicates, defect=False))
-        if found.irreducible:
-            rows.append(row("same query, other targets", found.irreducible, defect=False))
-        print_table("findings", ["what", "kind", "ids"], rows) if rows else typer.echo("nothing is wrong")
+        for diagnosis in found.diagnoses:
+            _print(diagnosis)
+        if found.shared:
+            _print_results("images in two galleries", found.shared)
+        if html:
+            typer.echo(f"report: {html}")
     if not found.healthy:
         raise typer.Exit(EXIT_ATTENTION)
+
+
+def _print(found: Diagnosis) -> None:
+    typer.echo(
+        f"{found.title}: {found.n_queries:,} queries, {found.n_targets:,} targets, {found.n_gallery:,} gallery "
+        f"images, {'no images' if found.n_images is None else f'{found.n_images:,} images decoded'}"
+    )
+    published = [count for count in found.counts if count.published is not None]
+    if published:
+        rows = [[c.what, f"{c.found:,}", f"{c.published:,}", c.agreement, c.source] for c in published]
+        print_table("counts", ["what", "here", "published", "they", "source"], rows)
+    if any(number > 1 for number in found.positives):
+        spread = ", ".join(f"{number}: {queries:,}" for number, queries in found.positives.items())
+        typer.echo(f"positives a query, and queries that have so many: {spread}\n")
+    if found.coverage and any(entry.have < entry.total for entry in found.coverage):
+        rows = [[c.what, f"{c.have:,}", f"{c.total:,}", f"{100 * (c.share or 0):.1f} %"] for c in found.coverage]
+        print_table("coverage: what has images that can be decoded", ["of the", "have", "all", "share"], rows)
+    for kind, count in found.near_duplicates.items():
+        typer.echo(
+            f"near-duplicate candidates by {kind} hash, in {count.images:,} gallery images: "
+            f"pairs with the same hash {count.pairs_same:,}, within one bit {count.pairs_within_1:,}"
+        )
+    if found.results:
+        _print_results("findings", found.results)
+    if found.healthy:
+        typer.echo("nothing is wrong" + (" (notes are no defects)" if found.notes else ""))
+    elif any(count.differs for count in found.counts):
+        typer.echo("the counts are not the published ones: this is another set of queries or images")
+
+
+def _print_results(title: str, results: tuple[Result, ...]) -> None:
+    from circus_bench.errors import some
+
+    print_table(title, ["what", "kind", "ids"], [[r.check, r.severity, some(r.items)] for r in results])
+    for result in results:
+        typer.echo(f"{result.check}: {result.meaning}.")
+    typer.echo("")

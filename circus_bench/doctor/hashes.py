@@ -3,8 +3,9 @@
 **Definition of `phash`.** The RGB picture of `circus_bench.images.decode` is turned to 8-bit grey (Pillow's mode `L`,
 ITU-R 601-2 luma) and resized to 32 x 32 (Pillow's Lanczos filter). Of its two-dimensional DCT-II the 8 x 8 lowest
 frequencies are kept, the constant one included, rounded to 6 decimals so that a flat picture has no bits made of
-rounding errors. Read row by row, a coefficient above the median of the 64 is a 1, the first one the highest bit. This
-is the pHash of the `ImageHash` package with its default settings.
+rounding errors. Read row by row, a coefficient above the mean of the 63 that are not constant is a 1, the first one
+the highest bit. (The `ImageHash` package compares with the median of the 64. Then every hash has 32 ones and two never
+differ in one bit, so that a re-encoded copy is found only where no bit moved; its hashes are not comparable with these.)
 
 Equal or neighbouring hashes make two images *candidates* for near-duplicates. They prove nothing: line drawings and
 photographs on a white ground collide.
@@ -41,8 +42,8 @@ def phash(image: Image.Image) -> int:
 
     grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     low = dctn(np.asarray(grey, np.float64), type=2)[:_KEPT, :_KEPT].round(_DECIMALS)
-    bits = (low > np.median(low)).ravel()
-    return int.from_bytes(np.packbits(bits).tobytes(), "big")
+    values = low.ravel()
+    return int.from_bytes(np.packbits(values > values[1:].mean()).tobytes(), "big")
 
 
 def read_hashes(path: Path) -> dict[str, int]:

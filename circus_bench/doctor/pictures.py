@@ -143,12 +143,12 @@ def check_near_duplicates(benchmark: Benchmark, found: NearDuplicates, *, of: Ha
         note_of_groups(
             f"same_{of}_hash",
             found.exact,
-            f"images with the same {name} ({found.n_exact_pairs:,} pairs): {look}",
+            f"images with the same {name} (pairs: {found.n_exact_pairs:,}): {look}",
         ),
         note_of_groups(
             f"near_{of}_hash",
             ((*one, *other) for one, other in found.near),
-            f"images whose {name} differs in one bit ({found.n_near_pairs:,} pairs with those of the same): {look}",
+            f"images whose {name} differs in one bit (pairs, with those of the same hash: {found.n_near_pairs:,}): {look}",
         ),
         note(
             f"target_twin_by_{of}_hash",

@@ -12,6 +12,8 @@ from circus_bench.files import write_text
 SHOWN = 200
 """Ids of a finding that the page lists; the JSON output has all."""
 
+_FEW = 8  # so many are shown without a click
+
 
 def write_report(checkup: Checkup, path: Path, *, subject: str) -> None:
     """Write a check-up as one self-contained HTML file without scripts; the same check-up gives the same bytes.
@@ -33,15 +35,14 @@ def write_report(checkup: Checkup, path: Path, *, subject: str) -> None:
     )
     environment.filters.update(thousands=lambda n: f"{n:,}", words=lambda name: name.replace("_", " "), ids=_shown)
     template = environment.get_template("doctor.html.j2")
-    differing = [
-        (diagnosis, count) for diagnosis in checkup.diagnoses for count in diagnosis.counts if count.differs
-    ]
+    differing = [(diagnosis, count) for diagnosis in checkup.diagnoses for count in diagnosis.counts if count.differs]
     content = {
         "checkup": checkup,
         "subject": subject,
         "n_defects": sum(len(diagnosis.defects) for diagnosis in checkup.diagnoses) + len(differing),
         "n_notes": sum(len(diagnosis.notes) for diagnosis in checkup.diagnoses) + len(checkup.shared),
         "shown": SHOWN,
+        "few": _FEW,
         "version": __version__,
     }
     write_text(path, template.render(content).lstrip())

@@ -1,8 +1,8 @@
 """Reading verdicts from the files they come in. The format is told by the columns, never by the file's name.
 
-Known are our own `labels.parquet` and the formats of the CIRCUS project: trace CSV and trace JSON lines, the index lists
-of validated queries, the aggregated audit, the list of validated queries, the Hub dataset with its 28 columns, and
-Croissant descriptions of files in one of these formats. Texts, image names and annotators' notes are not read.
+Known are our own `labels.parquet` and the formats of the CIRCUS project: trace CSV and trace JSON lines, the index
+lists of validated queries, the aggregated audit, the list of validated queries, the Hub dataset with its 28 columns,
+and Croissant descriptions of files in one of these formats. Texts, image names and annotators' notes are not read.
 """
 
 from __future__ import annotations
@@ -162,17 +162,13 @@ def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
             return Verdicts.of_labels(path)
     if path.suffix != ".json":
         return _of_rows(path, read_rows(path, origin=_SOURCE), benchmark)
-    content = read_json(path, object, origin=_SOURCE)
+    content: Any = read_json(path, object, origin=_SOURCE)
     if isinstance(content, dict) and "recordSet" in content:
         return _of_croissant(path, content, benchmark)
     if isinstance(content, dict) and "query_indices" in content:
         return _of_index(path, rows_of([content], path=path, origin=_SOURCE)[0], benchmark)
     if isinstance(content, dict):
-        # The aggregated audit keeps its rows under `samples`, beside settings.
-        lists = [
-            value for value in content.values() if isinstance(value, list) and value and isinstance(value[0], dict)
-        ]
-        content = content["samples"] if "samples" in content else lists[0] if len(lists) == 1 else [content]
+        content = content.get("samples", [content])  # the aggregated audit has its rows there, beside settings
     return _of_rows(path, rows_of(content, path=path, origin=_SOURCE), benchmark)
 
 
@@ -278,12 +274,14 @@ def _value(row: Row, column: str, convert: Callable[[Any], Any]) -> Any:
 
 
 def _holds(row: Row, column: str) -> bool:
-    return column.split(".")[0] in row
+    return column.partition(".")[0] in row
 
 
 def _at(row: Row, column: str) -> Any:
     first, *rest = column.split(".")
-    value = row[first] if first in row else None
+    if first not in row:
+        return None
+    value = row[first]
     for key in rest:
         if value is None:
             return None
@@ -393,8 +391,8 @@ def _files(path: Path, content: Mapping[str, Any], identifier: str) -> list[Path
         files = [path.parent / pattern for pattern in patterns if (path.parent / pattern).is_file()][:1]
     if not files:
         raise FormatError(
-            f"{path}: the data of {identifier!r} are not beside it; get {resource.get('contentUrl') or patterns} and put "
-            f"it into {path.parent} as {patterns[-1]}"
+            f"{path}: the data of {identifier!r} are not beside it; get {resource.get('contentUrl') or patterns} and "
+            f"put it into {path.parent} as {patterns[-1]}"
         )
     if includes is None and resource.get("sha256", sha256(files[0])) != sha256(files[0]):
         raise FormatError(f"{files[0]}: not the file that {path.name} describes (SHA-256 differs); get it again")

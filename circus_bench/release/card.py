@@ -99,11 +99,23 @@ def _entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         "gallery": f"{gallery:,}",
         "terms": {key: _cell(value) if key != "citation" else value for key, value in entry["terms"].items()},
         "protocol": {key: _cell(value) for key, value in entry["protocol"].items()},
+        "labels": _cell(_labels(entry["verdicts"] or {})),
         "defects": [
             {"words": _DEFECT_WORDS[Defect(finding["defect"])], "ids": some(finding["ids"])}
             for finding in entry["findings"]
         ],
     }
+
+
+def _labels(origin: Mapping[str, Any]) -> str:
+    """Where labels and judgements come from, in one line."""
+    parts = [
+        origin.get("source"),
+        origin.get("k") and f"cut-off {origin['k']}",
+        origin.get("pool") and f"{len(origin['pool'])} models",
+        origin.get("licence"),
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 def _cell(value: Any) -> Any:

@@ -13,7 +13,7 @@ from circus_bench.release.card import SUBSET_WORDS, TITLE
 from circus_bench.release.tables import Table, features
 from circus_bench.release.terms import CIRCUS_CITATION
 
-_PARQUET = "application/vnd.apache.parquet"
+_PARQUET = "application/x-parquet"
 _TYPES = {"string": "sc:Text", "int32": "cr:Int32", "bool": "sc:Boolean"}
 _LICENCES = {
     "mit": "https://spdx.org/licenses/MIT.html",
@@ -85,6 +85,7 @@ def croissant(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "name": "circus",
         "description": f"{TITLE}. Benchmarks: {', '.join(entry['terms']['title'] for entry in benchmarks.values())}.",
         "version": f"{manifest['schema_version']}.0.0",
+        **({"datePublished": manifest["date"]} if manifest["date"] else {}),
         "license": licences,
         "citeAs": "\n\n".join(citation for citation in citations if citation) or "none",
         "inLanguage": ["en"],
@@ -120,9 +121,8 @@ def _distribution(manifest: Mapping[str, Any], places: Mapping[str, list[str]]) 
                     "@type": "cr:FileSet",
                     "@id": place,
                     "name": place,
-                    "containedIn": [{"@id": name} for name in shards],
                     "encodingFormat": _PARQUET,
-                    "includes": "*.parquet",
+                    "includes": f"{place}/*.parquet",
                 }
             )
     return files

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from circus_bench import __version__
-from circus_bench.audit.labels import Subset
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import CircusError, FormatError, MismatchError, some
 from circus_bench.files import read_json, sha256, write_json, write_row_groups, write_text
@@ -54,6 +53,7 @@ def write_dataset_folder(
     *,
     with_images: bool = False,
     local_only: bool = False,
+    date: str = "",
     shard_bytes: int = SHARD_BYTES,
     advance: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
@@ -64,6 +64,8 @@ def write_dataset_folder(
         out: the folder; made, or added to.
         with_images: put the original bytes of the images into it.
         local_only: allow images that must not be redistributed. The folder can then never be published.
+        date: of the release, YYYY-MM-DD; the folder's earlier one, or none, by default. The clock is never asked, so that
+            the same input gives the same bytes.
         shard_bytes: a parquet file is closed before it grows beyond this; one row group at least is in each.
         advance: called after each row, for a progress bar (see `n_rows`).
 
@@ -88,7 +90,13 @@ def write_dataset_folder(
             part.name: _write_part(part, staging, with_images=with_images, shard_bytes=shard_bytes, advance=advance)
             for part in parts
         }
-        manifest = _finish(staging, {**kept, **new}, known=(held or {}).get("files", {}), changed=names)
+        head = {
+            "schema_version": SCHEMA_VERSION,
+            "package_version": __version__,
+            "date": date or (held or {}).get("date", ""),
+            "benchmarks": {**kept, **new},
+        }
+        manifest = _finish(staging, head, known=(held or {}).get("files", {}), changed=names)
     return manifest
 
 
@@ -262,10 +270,11 @@ def _write_part(
                     shard_bytes,
                 )
             configs[name] = {"folder": place, "rows": n, "subset": subset.value, "table": table.value}
-    return {**_head(part), "pixels": with_images, "configs": configs}
+    # Sorted, as they are when the manifest is read: a card must not depend on which benchmark came first.
+    return {**part_head(part), "pixels": with_images, "configs": dict(sorted(configs.items()))}
 
 
-def _head(part: Part) -> dict[str, Any]:
+def part_head(part: Part) -> dict[str, Any]:
     """What a manifest says of a benchmark besides its files; enough to make it again from them."""
     benchmark: Benchmark = part.benchmark
     return {
@@ -327,43 +336,24 @@ def _write_shards(folder: Path, groups: Iterator[pa.Table], schema: pa.Schema, s
     return total
 
 
-def _finish(
-    staging: Path, benchmarks: dict[str, Any], *, known: dict[str, Any], changed: set[str]
-) -> dict[str, Any]:
+def _finish(staging: Path, head: dict[str, Any], *, known: dict[str, Any], changed: set[str]) -> dict[str, Any]:
     """Write card, task list, Croissant and manifest over the tables that are there."""
     files: dict[str, Any] = {}
     for path in sorted((staging / "data").rglob("*.parquet")):
         name = path.relative_to(staging).as_posix()
         fresh = path.relative_to(staging / "data").parts[0] in changed
-        files[name] = known[name] if name in known and not fresh else _facts(path)
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "package_version": __version__,
-        "publishable": all(entry["terms"]["redistributable"] or not entry["pixels"] for entry in benchmarks.values()),
-        "benchmarks": benchmarks,
-        "files": files,
-    }
+        files[name] = known[name] if name in known and not fresh else file_facts(path)
+    entries = head["benchmarks"].values()
+    publishable = all(entry["terms"]["redistributable"] or not entry["pixels"] for entry in entries)
+    manifest = {**head, "publishable": publishable, "files": files}
     write_text(staging / "README.md", render_card(manifest))
     write_text(staging / "eval.yaml", render_eval(manifest))
     write_json(staging / "croissant.json", croissant(manifest))
-    files |= {name: _facts(staging / name) for name in _GENERATED if name != MANIFEST}
+    files |= {name: file_facts(staging / name) for name in _GENERATED if name != MANIFEST}
     write_json(staging / MANIFEST, manifest)
     return manifest
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def file_facts(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file."""
     return {"sha256": sha256(path), "bytes": path.stat().st_size}
-
-
-__all__ = [
-    "MANIFEST",
-    "SCHEMA_VERSION",
-    "SHARD_BYTES",
-    "Part",
-    "Subset",
-    "data_files",
-    "n_rows",
-    "read_manifest",
-    "verify",
-    "write_dataset_folder",
-]

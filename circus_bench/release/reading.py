@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from circus_bench import sources
 from circus_bench.audit.labels import Subset
 from circus_bench.benchmark import (
     Benchmark,
@@ -21,7 +22,6 @@ from circus_bench.benchmark import (
 )
 from circus_bench.errors import CircusError, FormatError, MismatchError, some
 from circus_bench.files import open_parquet
-from circus_bench.images import ImageFiles
 from circus_bench.release.folder import data_files, read_manifest, write_dataset_folder
 from circus_bench.release.tables import Part, Table, config_name, features, verdict_from
 from circus_bench.release.verdicts import Keys, Origin, Verdicts
@@ -112,7 +112,7 @@ def join_images(
     Args:
         folder: the dataset folder.
         name: the benchmark's name in it.
-        images: a folder of image files named after the ids, or image id to the bytes of its file.
+        images: a folder of image files (see `circus_bench.sources.join_images`), or image id to the bytes of its file.
         out: the new dataset folder, or one that the benchmark is added to.
         advance: called after each row written.
 
@@ -125,9 +125,11 @@ def join_images(
         MismatchError: images are others than those whose digests the folder holds.
     """
     folder, out = Path(folder), Path(out)
+    bare = benchmark_of(folder, name)
     if isinstance(images, str | Path):
-        images = ImageFiles.folder(Path(images))
-    benchmark = benchmark_of(folder, name).with_images(images)
+        benchmark = sources.join_images(bare, Path(images))
+    else:
+        benchmark = bare.with_images(images)
     manifest, _ = _entry(folder, name)
     corpus = config_name(name, Subset.FULL, Table.CORPUS)
     ids, digests = (_column(folder, manifest, corpus, column) for column in ("id", "digest"))

@@ -7,7 +7,9 @@ benchmark must allow it in so many words (`source["images_redistributable"]`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from circus_bench.benchmark import Benchmark
 
@@ -116,17 +118,33 @@ def terms_of(benchmark: Benchmark) -> Terms:
     def said(*names: str, default: str) -> str:
         return next((str(source[name]) for name in names if source.get(name)), default)
 
-    # A renamed CIRR is still CIRR: where name and protocol disagree the stricter rule holds.
-    candidates = [KNOWN[name] for name in (benchmark.name, benchmark.protocol.id.partition("/")[0]) if name in KNOWN]
-    known = min(candidates, key=lambda found: found.redistributable, default=None)
+    known = _known(benchmark.name, benchmark.protocol.id)
     annotations = said("license", "licence", default=_NOT_STATED)
     return Terms(
         title=known.title if known else benchmark.name,
         licence=known.licence if known else "other",
         annotations=annotations,
         images=said("image_license", default=annotations),
-        redistributable=known.redistributable if known else source.get("images_redistributable") is True,
+        redistributable=may_pass_on_pixels(benchmark.name, benchmark.protocol.id, source),
         origin=said("origin", "generator", default=_NOT_STATED),
         collection=known.collection if known else "",
         citation=said("citation", default=""),
     )
+
+
+def may_pass_on_pixels(name: str, protocol: str, source: Mapping[str, Any]) -> bool:
+    """Whether a benchmark's images may be redistributed.
+
+    Args:
+        name: of the benchmark.
+        protocol: the protocol's id.
+        source: the benchmark's provenance.
+    """
+    known = _known(name, protocol)
+    return known.redistributable if known else source.get("images_redistributable") is True
+
+
+def _known(name: str, protocol: str) -> Known | None:
+    # A renamed CIRR is still CIRR: where name and protocol disagree the stricter rule holds.
+    candidates = [KNOWN[key] for key in (name, protocol.partition("/")[0]) if key in KNOWN]
+    return min(candidates, key=lambda found: found.redistributable, default=None)

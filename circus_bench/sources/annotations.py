@@ -16,6 +16,7 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +27,9 @@ from circus_bench.files import sha256
 
 T = TypeVar("T")
 
-_TYPE_NAMES = {
-    str: "a string",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
+_KINDS = (str, int, float, bool, list, dict, type(None))
+_WORDS = ("a string", "a whole number", "a number", "true or false", "a list", "an object", "null")
+_TYPE_NAMES = dict(zip(_KINDS, _WORDS, strict=True))
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -102,12 +97,10 @@ def parse_json(text: str, *, path: Path, origin: str, line: int | None = None) -
     place = f"line {line:,}: " if line else ""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            seen: set[str] = set()
-            repeated = dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key))
+        repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+        if repeated:
             fail(f"{place}an object has a key more than once ({some(repeated)})")
-        return found
+        return dict(pairs)
 
     def constant(name: str) -> NoReturn:
         fail(f"{place}holds {name}, which is not JSON")
@@ -115,9 +108,8 @@ def parse_json(text: str, *, path: Path, origin: str, line: int | None = None) -
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
     except json.JSONDecodeError as error:
-        around = text[: error.pos + 1].rstrip()
-        comma = around.endswith(",") or around[:-1].rstrip().endswith(",")
-        what = "a comma with nothing after it" if comma and around[-1:] in {",", "]", "}"} else error.msg
+        comma = text[: error.pos].rstrip().endswith(",") and text[error.pos :].lstrip()[:1] in {"]", "}", ","}
+        what = "a comma with nothing after it" if comma or "trailing comma" in error.msg else error.msg
         fail(f"not JSON at line {line or error.lineno:,}, column {error.colno:,} ({what})", error)
 
 
@@ -169,7 +161,7 @@ class Row:
         self._content = content
 
     def fail(self, what: str) -> NoReturn:
-        """Raise a FormatError about this row; `what` continues the sentence "row N ..."."""
+        """Raise a FormatError; `what` continues the sentence "row N ..."."""
         raise FormatError(
             f"{self._path}: row {self.number + 1:,} {what}; mend the row, or get the file again from {self._origin}"
         )
@@ -192,7 +184,9 @@ class Row:
         """The value of a key, of the kind wanted."""
         value = self[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            self.fail(f"has {_name(value)} under {self._name_of(key)!r}, expected {_TYPE_NAMES[kind]} ({_short(value)})")
+            self.fail(
+                f"has {_name(value)} under {self._name_of(key)!r}, expected {_TYPE_NAMES[kind]} ({_short(value)})"
+            )
         return value
 
     def identifier(self, key: str) -> str:
@@ -220,7 +214,7 @@ class Row:
         return str(value)
 
     def _names(self, key: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((key, *self._aliases.get(key, ()))))
+        return (key, *self._aliases.get(key, ()))
 
     def _name_of(self, key: str) -> str | None:
         return next((name for name in self._names(key) if name in self._content), None)
@@ -234,10 +228,7 @@ def rows_of(
     Raises:
         FormatError: a row is no object, or there is none.
     """
-    rows = [
-        Row(content, path=path, number=number, origin=origin, aliases=aliases)
-        for number, content in enumerate(contents)
-    ]
+    rows = [Row(c, path=path, number=number, origin=origin, aliases=aliases) for number, c in enumerate(contents)]
     if not rows:
         raise FormatError(f"{path}: holds no rows; get it again from {origin}")
     return rows
@@ -375,17 +366,15 @@ def group_by(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
 
 def _read_csv(path: Path, origin: str) -> list[dict[str, str]]:
     reader = csv.DictReader(io.StringIO(read_text(path, origin=origin), newline=""), strict=True)
-    rows = []
     try:
-        for row in reader:
-            if None in row or None in row.values():
-                raise FormatError(
-                    f"{path}: row {len(rows) + 1:,} has not the {len(reader.fieldnames or ())} fields of the header; "
-                    f"mend the row, or get the file again from {origin}"
-                )
-            rows.append(row)
+        rows = list(reader)
     except csv.Error as error:
-        raise FormatError(f"{path}: not CSV at line {reader.line_num:,} ({error})") from error
+        raise FormatError(f"{path}: not CSV at line {reader.line_num:,} ({error}); mend the line") from error
+    uneven = [number for number, row in enumerate(rows, start=1) if None in row or None in row.values()]
+    if uneven:
+        raise FormatError(
+            f"{path}: rows have more or fewer fields than the header ({some(uneven)}); mend them, or get it from {origin}"
+        )
     return rows
 
 
@@ -406,5 +395,4 @@ def _name(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return repr(value)[:60]

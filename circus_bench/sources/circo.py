@@ -42,9 +42,7 @@ ORIGIN = Origin(
     images_redistributable=False,
     citation='Baldrati et al., "Zero-Shot Composed Image Retrieval with Textual Inversion" (CIRCO), ICCV 2023',
 )
-INSTRUCTION = (
-    "Retrieve a day-to-day image that aligns with the modification instructions of the provided image."
-)
+INSTRUCTION = "Retrieve a day-to-day image that aligns with the modification instructions of the provided image."
 _GALLERY = "COCO 2017 unlabeled, the reference among them"
 _CAPTIONS = "relative_caption, unchanged; shared_concept unused"
 
@@ -148,7 +146,10 @@ def _query(row: Row, *, hidden: bool) -> Query:
         if details["target_img_id"] not in targets:
             row.fail("has a 'target_img_id' that is not among its 'gt_img_ids'")
     return Query(
-        row.identifier("id"), row.identifier("reference_img_id"), row.get("relative_caption", str), targets,
+        row.identifier("id"),
+        row.identifier("reference_img_id"),
+        row.get("relative_caption", str),
+        targets,
         details=details,
     )
 

@@ -4,7 +4,7 @@
 |---|---|---|---|---|---|
 | `cirr/official` | one a row of `cap.rc2.val.json` | `target_hard` | val | removed | `pairid` |
 | `cirr/test1` | one a row of `cap.rc2.test1.json` | hidden | test1 | removed | `pairid` |
-| `cirr/mbeir` | as M-BEIR (and so MTEB) merges the rows | soft value 1.0 | train, val and test1 | kept | M-BEIR index, from 0 |
+| `cirr/mbeir` | as M-BEIR (and so MTEB) merges rows | soft value 1.0 | train, val, test1 | kept | index, from 0 |
 | `cirr/circus` | the same | the first of them | the same | kept | the same |
 
 How M-BEIR merges: rows with the same reference and raw caption are one query; their `target_soft` maps are merged, a
@@ -12,8 +12,10 @@ later value replacing an earlier one; the positives are the images whose value i
 `target_hard` is not consulted; a query without a positive is dropped. Where a soft map gives the reference itself 1.0,
 the reference becomes a positive: those queries are kept and recorded as findings (`Defect.REFERENCE_IS_TARGET`).
 
-The instruction of every protocol is the CIRCUS paper's; CIRR itself has none. `Query.details` holds `pairids`, `rows`
-(from 0), `target_hard`, `target_soft`, `captions` (raw) and `img_sets`, one entry a row that the query was made of.
+The instruction of every protocol is the CIRCUS paper's; CIRR itself has none. `Query.subset` is the image set under the
+official protocols (its six members hold the reference, which ranking leaves out). `Query.details` holds `pairids`,
+`rows` (from 0), `target_hard`, `target_soft`, `captions` (raw) and `img_sets` (`id`, `reference_rank`, `target_rank`),
+one entry a row that the query was made of; the M-BEIR protocols add `mbeir_targets`, all positives.
 """
 
 from __future__ import annotations
@@ -45,9 +47,7 @@ ORIGIN = Origin(
     citation='Liu et al., "Image Retrieval on Real-life Images with Pre-trained Vision-and-Language Models" (CIRR), '
     "ICCV 2021",
 )
-INSTRUCTION = (
-    "Retrieve a day-to-day image that aligns with the modification instructions of the provided image."
-)
+INSTRUCTION = "Retrieve a day-to-day image that aligns with the modification instructions of the provided image."
 _MBEIR_CAPTIONS = (
     "caption without carriage returns, outer white space and outer double quotes; first letter upper case; full stop "
     "added; rows with the same reference and caption merged (M-BEIR)"
@@ -193,6 +193,7 @@ def _merge(group: list[Row]) -> tuple[str, str, tuple[str, ...], dict[str, Any]]
     for values in details["target_soft"]:
         soft |= values
     positives = tuple(name for name, value in soft.items() if value == 1.0)
+    details["mbeir_targets"] = list(positives)
     return group[0].identifier("reference"), mbeir_text(group[0].get("caption", str)), positives, details
 
 
@@ -201,7 +202,7 @@ def _details(group: list[Row], *, hidden: bool) -> dict[str, Any]:
         "pairids": [row["pairid"] for row in group],
         "rows": [row.number for row in group],
         "captions": [row.get("caption", str) for row in group],
-        "img_sets": [_image_set(row).get("id") for row in group],
+        "img_sets": [{k: v for k, v in _image_set(row).items() if k != "members"} for row in group],
     }
     if not hidden:
         facts["target_hard"] = [row.identifier("target_hard") for row in group]

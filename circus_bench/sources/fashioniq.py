@@ -3,7 +3,7 @@
 | protocol | queries | positives | gallery | query id |
 |---|---|---|---|---|
 | `fashioniq/original` | one a row, one category at a time | `target` | the category's val list | `<category>-<row>` |
-| `fashioniq/mbeir` | 6,016 rows as M-BEIR (and so MTEB) merges them | all targets of the merged rows | all nine lists | index |
+| `fashioniq/mbeir` | as M-BEIR (and so MTEB) merges rows | the targets of the merged rows | all nine lists | index |
 | `fashioniq/circus` | the same | the first of them | the same | the same |
 
 Rows and the M-BEIR index count from 0. The reference stays in the gallery under all of them: for the original protocol
@@ -21,7 +21,8 @@ counted) or `separate` (each caption its own query, `<category>-<row>-<0|1>`); `
 (val references and targets only, the "VAL protocol"). The mean of both orders, also in use, averages embeddings: it is
 not a set of queries and not offered.
 
-`Query.details` holds `rows` ([category, row]), `captions` (both raw captions, one pair a row) and `empty_captions`.
+`Query.details` holds `rows` ([category, row]), `captions` (both raw captions, one pair a row), `empty_captions`
+([category, row, 0 or 1]) and, under the M-BEIR protocols, `mbeir_targets`, all positives.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.errors import BenchmarkError
+from circus_bench.errors import BenchmarkError, FormatError, some
 from circus_bench.sources.annotations import (
     Origin,
     Row,
@@ -278,16 +279,14 @@ def _checked(row: Row, category: str) -> _Row:
         row.fail(f"has {len(captions)} captions, expected two")
     if not any(caption.strip() for caption in captions):
         row.fail("has two empty captions: nothing says what to change")
-    return _Row(
-        category, row.number, row.identifier("candidate"), row.identifier("target"), (captions[0], captions[1])
-    )
+    return _Row(category, row.number, row.identifier("candidate"), row.identifier("target"), (captions[0], captions[1]))
 
 
 def _read_list(path: Path) -> tuple[str, ...]:
     ids = read_json(path, list, origin=ORIGIN.place)
     wrong = [entry for entry in ids if not isinstance(entry, str)]
     if wrong:
-        raise BenchmarkError(f"{path}: image ids are not strings ({wrong[:5]}); get it again from {ORIGIN.place}")
+        raise FormatError(f"{path}: image ids are not strings ({some(wrong)}); get it again from {ORIGIN.place}")
     return tuple(ids)
 
 

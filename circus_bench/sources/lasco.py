@@ -6,9 +6,9 @@
 | `lasco/val+cl-lasco` | one a triplet of the balanced subset `CL-LaSCO_val.json` | `target-image` | `qid` |
 
 Either searches the whole of `lasco_val_corpus.json`, the reference kept. The layout tells the files apart: a list of
-triplets, or a map of super-categories to maps of `qid` to triplet. A subset is another set of queries, so it has another
-protocol id. The paths of triplets and corpus differ (`val2014/...`, `val/val2014/...`): images are matched by id, and
-each path must name its id. There is no instruction, as in the CIRCUS paper.
+triplets, or a map of super-categories to maps of `qid` to triplet. The subset is another set of queries, so its
+protocol has another id. The paths of triplets and corpus differ (`val2014/...`, `val/val2014/...`): images are matched
+by id, and each path must name its id. There is no instruction, as in the CIRCUS paper.
 
 `Query.details` holds `row`, the triplet's place in the file from 0: the index that the CIRCUS paper's lists presumably
 count by. Presumably: a complete file has been seen to hold 30,037 triplets, the paper has 30,031 queries, and nothing
@@ -18,6 +18,7 @@ published explains the difference. Of the subset it also holds `entity`, `super_
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -45,6 +46,11 @@ ORIGIN = Origin(
     images_redistributable=False,
     citation='Levy et al., "Data Roaming and Quality Assessment for Composed Image Retrieval" (LaSCo), AAAI 2024',
 )
+_SUBSET_ORIGIN = dataclasses.replace(
+    ORIGIN,
+    place=f"{ORIGIN.place} (gallery) and github.com/HaoliangZhou/U2CAR (queries)",
+    license="MIT (LaSCo); selection of the subset: no licence stated",
+)
 _GALLERY = "all images of lasco_val_corpus.json (COCO val2014), the reference among them"
 _CAPTIONS = "query-text, unchanged"
 SUBSET = "lasco/val+cl-lasco"
@@ -68,7 +74,7 @@ PROTOCOLS = {
         ),
     )
 }
-# The CIRCUS paper's counts. The subset's licence is not stated by its authors (HaoliangZhou/U2CAR).
+# The CIRCUS paper's counts, and those of the subset's authors.
 _PUBLISHED = {
     "lasco/val": {"queries": 30031, "targets": 30031, "gallery": 39826},
     SUBSET: {"queries": 1300, "targets": 1300, "gallery": 39826},
@@ -113,9 +119,7 @@ def load(
     else:
         places = ["lasco_val.json", "annotations/lasco_val.json"]
     path = locate(folder, *places, origin=ORIGIN.place)
-    corpus = locate(
-        folder, "lasco_val_corpus.json", "annotations/lasco_val_corpus.json", origin=ORIGIN.place
-    )
+    corpus = locate(folder, "lasco_val_corpus.json", "annotations/lasco_val_corpus.json", origin=ORIGIN.place)
     rows, subset = _read(path)
     if subset != (protocol == SUBSET):
         found = SUBSET if subset else "lasco/val"
@@ -129,7 +133,7 @@ def load(
         queries=queries,
         gallery=Gallery(tuple(_corpus_id(row) for row in listed), images),
         source=provenance(
-            ORIGIN,
+            _SUBSET_ORIGIN if subset else ORIGIN,
             [path, corpus],
             folder=folder or path.parent,
             split="val",

@@ -118,9 +118,7 @@ def load(
         BenchmarkError: the annotations contradict each other.
     """
     choose(protocol, PROTOCOLS, what="protocol of M-BEIR")
-    query_path = locate(
-        folder, str(queries or f"query/{split}/mbeir_{name}_{split}.jsonl"), origin=ORIGIN.place
-    )
+    query_path = locate(folder, str(queries or f"query/{split}/mbeir_{name}_{split}.jsonl"), origin=ORIGIN.place)
     pool_path = locate(
         folder,
         *([str(candidates)] if candidates else _pool_places(name)),
@@ -134,7 +132,8 @@ def load(
     if positives is None:
         files.append(locate(folder, str(qrels), origin=ORIGIN.place))
         positives = _qrels(files[-1])
-        strangers = [qid for qid in positives if qid not in {row.identifier("qid") for row in rows}]
+        known = {row.identifier("qid") for row in rows}
+        strangers = [qid for qid in positives if qid not in known]
         if strangers:
             raise FormatError(f"{files[-1]}: judges queries that {query_path} does not hold ({some(strangers)})")
     dangling = [did for dids in positives.values() for did in dids if did not in pool]
@@ -177,7 +176,9 @@ def _pool(path: Path) -> dict[str, str]:
     pool: dict[str, str] = {}
     for row in rows:
         if row.get("modality", str) != "image":
-            row.fail(f"is a candidate of modality {row['modality']!r}, expected 'image': only images can be ranked here")
+            row.fail(
+                f"is a candidate of modality {row['modality']!r}, expected 'image': only images can be ranked here"
+            )
         did = row.identifier("did")
         if did in pool:
             row.fail(f"repeats the candidate id {did!r}")

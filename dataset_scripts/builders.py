@@ -1,0 +1,102 @@
+"""`datasets` builders that make the rows of a dataset folder without the folder.
+
+Loading scripts are gone from `datasets`; a builder is used directly:
+
+Example:
+    >>> from circus_bench.release.tables import Part
+    >>> from circus_bench.sources.scenes import scenes
+    >>> builder = builder_of(Part(scenes(queries=40, gallery=400)))
+    >>> builder.config.name, next(iter(builder.as_streaming_dataset("test")))["query_id"]
+    ('scenes_full', 'q-0000')
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from circus_bench import __version__
+from circus_bench.audit.labels import Subset
+from circus_bench.files import to_json
+from circus_bench.release.folder import part_head
+from circus_bench.release.tables import SPLIT, Part, Table, config_name, features, rows
+
+
+@dataclass
+class CircusConfig(datasets.BuilderConfig):
+    """One configuration: a table of a subset of a benchmark.
+
+    Attributes:
+        part: the benchmark and its verdicts.
+        subset: one of the part's.
+        table: which table.
+        with_images: give the original bytes of the images.
+    """
+
+    part: Part | None = None
+    subset: Subset = Subset.FULL
+    table: Table = Table.ROWS
+    with_images: bool = False
+
+    def create_config_id(
+        self,
+        config_kwargs: dict[str, Any],  # noqa: ARG002 - the signature is the base's
+        custom_features: datasets.Features | None = None,  # noqa: ARG002
+    ) -> str:
+        """Name the cache after what the rows follow from, not after the objects that hold it."""
+        known = self.part.verdict_of if self.part else {}
+        facts = [part_head(self.part) if self.part else None, self.with_images, [repr(known[key]) for key in sorted(known)]]
+        return f"{self.name}-{hashlib.sha256(to_json(facts).encode()).hexdigest()[:16]}"
+
+
+class CircusBuilder(datasets.GeneratorBasedBuilder):
+    """Makes the rows of one configuration."""
+
+    VERSION = datasets.Version(__version__)
+    BUILDER_CONFIG_CLASS = CircusConfig
+    config: CircusConfig
+
+    def _info(self) -> datasets.DatasetInfo:
+        columns = features(self.config.table, with_images=self.config.with_images)
+        return datasets.DatasetInfo(features=columns)
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:  # noqa: ARG002 - as above
+        return [datasets.SplitGenerator(name=SPLIT)]
+
+    def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        config = self.config
+        assert config.part is not None
+        yield from enumerate(rows(config.part, config.subset, config.table, with_images=config.with_images))
+
+
+def builder_of(
+    part: Part,
+    subset: Subset | str = Subset.FULL,
+    *,
+    table: Table = Table.ROWS,
+    with_images: bool = False,
+    cache_dir: Path | None = None,
+) -> CircusBuilder:
+    """The builder of one configuration.
+
+    Args:
+        part: the benchmark and its verdicts.
+        subset: one of the part's.
+        table: which table.
+        with_images: give the original bytes of the images; mind their licence before passing them on.
+        cache_dir: where the rows are kept; that of `datasets` by default.
+    """
+    subset = Subset(subset)
+    return CircusBuilder(
+        cache_dir=cache_dir and str(cache_dir),
+        config_name=config_name(part.name, subset, table),
+        part=part,
+        subset=subset,
+        table=table,
+        with_images=with_images,
+    )
