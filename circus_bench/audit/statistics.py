@@ -126,8 +126,8 @@ def _resampled_means(values: Floats) -> Floats:
 def _interval(resampled: Floats, value: float) -> tuple[float, float]:
     """The bias-corrected percentile interval (Efron, 1981) of an estimate.
 
-    CompGap takes the greater of two means, which in a resample is on average greater than in the data; plain percentiles
-    would lie too low.
+    CompGap takes the greater of two means, which in a resample is on average greater than in the data; plain
+    percentiles would lie too low.
     """
     from scipy.special import ndtr, ndtri
 
