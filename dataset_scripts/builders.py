@@ -50,7 +50,11 @@ class CircusConfig(datasets.BuilderConfig):
     ) -> str:
         """Name the cache after what the rows follow from, not after the objects that hold it."""
         known = self.part.verdict_of if self.part else {}
-        facts = [part_head(self.part) if self.part else None, self.with_images, [repr(known[key]) for key in sorted(known)]]
+        facts = [
+            part_head(self.part) if self.part else None,
+            self.with_images,
+            [repr(known[key]) for key in sorted(known)],
+        ]
         return f"{self.name}-{hashlib.sha256(to_json(facts).encode()).hexdigest()[:16]}"
 
 

@@ -47,8 +47,8 @@ def build(
 ) -> None:
     """Write benchmarks and their labelled subsets into a folder that `load_dataset` and mteb read.
 
-    Benchmarks that the folder already holds stay. For cirr/circus, fashioniq/circus, circo/val and lasco/val the published
-    labels and human judgements are taken unless --labels gives others.
+    Benchmarks that the folder already holds stay. For cirr/circus, fashioniq/circus, circo/val and lasco/val the
+    published labels and human judgements are taken unless --labels gives others.
     """
     from circus_bench.release.folder import n_rows, write_dataset_folder
     from circus_bench.release.tables import Part

@@ -1,4 +1,4 @@
-"""Reading verdicts from the files they come in. The format is told by the columns, never by the file's name.
+"""Reading verdicts from the files they come in. The format is told by the columns, not by the file's name.
 
 Known are our own `labels.parquet` and the formats of the CIRCUS project: trace CSV and trace JSON lines, the index
 lists of validated queries, the aggregated audit, the list of validated queries, the Hub dataset with its 28 columns,
@@ -41,15 +41,20 @@ _DETAILS = {
 }
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _UNKNOWN = {"", "none", "null", "nan"}
+_ALIASES = {"support_multimodal": ("support_multimodal_at10",)}
 
 
 @dataclass(frozen=True)
 class _Schema:
-    """A format: which columns tell it, and which of them (or keys, joined by dots) hold what of a verdict."""
+    """A format: the column (keys joined by dots) of each part of a verdict, and those that must be there, else all."""
 
     name: str
-    required: tuple[str, ...]
     columns: Mapping[str, str]
+    core: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return self.core or tuple(self.columns.values())
 
     def fits(self, row: Row) -> bool:
         return all(_holds(row, column) for column in self.required)
@@ -84,7 +89,6 @@ _AGGREGATED = {
 _SCHEMAS = (  # the first that fits counts, so those that ask for more come first
     _Schema(
         "the Hub dataset with 28 columns",
-        ("dataset", "query_index", "audit_category", "shortcut_type", "best_multimodal_rank", "human_audited"),
         {
             "query": "query_index",
             "dataset": "dataset",
@@ -102,35 +106,29 @@ _SCHEMAS = (  # the first that fits counts, so those that ask for more come firs
     ),
     _Schema(
         "validated queries, nested (all_validated_queries.jsonl)",
-        ("dataset", "query_idx", "hidden_category", "validated", "reasons", "aggregation", "ranks"),
         {
             **_RELEASED_HUMAN,
             **_AGGREGATED,
             **{f"reason.{reason}": f"reasons.{column.upper()}" for reason, column in _RELEASED_REASONS.items()},
         },
+        core=("dataset", "query_idx", "hidden_category", "validated", "reasons", "aggregation", "ranks"),
     ),
     _Schema(
         "validated queries, flat (a Croissant export)",
-        ("dataset", "query_idx", "hidden_category", "validated", "aggregate_label", "rank_multimodal"),
         {
             **_RELEASED_HUMAN,
             **_TRACE,
             **{f"reason.{reason}": column for reason, column in _RELEASED_REASONS.items()},
         },
     ),
-    _Schema(
-        "trace CSV or JSON lines",
-        ("query_idx", "aggregate_label", "aggregate_detail_label", "rank_multimodal", "rank_text_only"),
-        {"query": "query_idx", **_TRACE},
-    ),
+    _Schema("trace CSV or JSON lines", {"query": "query_idx", **_TRACE}),
     _Schema(
         "aggregated audit JSON",
-        ("query_idx", "aggregation", "ranks"),
         {"query": "query_idx", **_AGGREGATED},
+        core=("query_idx", "aggregation", "ranks"),
     ),
     _Schema(
         "label CSV with the pool's best ranks",
-        ("query_idx", "label", "best_rank_multimodal", "best_rank_text_only", "best_rank_image_only"),
         {
             "query": "query_idx",
             "label": "label",
@@ -138,6 +136,7 @@ _SCHEMAS = (  # the first that fits counts, so those that ask for more come firs
             **_by_condition("support", "support_{}"),
             "support_unimodal": "support_either_unimodal",
         },
+        core=("query_idx", "label", "best_rank_multimodal", "best_rank_text_only", "best_rank_image_only"),
     ),
 )
 _OWN = ("query", "label", "detail")
@@ -161,7 +160,7 @@ def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
         if set(_OWN) <= set(open_parquet(path, schema=pa.schema([])).schema_arrow.names):
             return Verdicts.of_labels(path)
     if path.suffix != ".json":
-        return _of_rows(path, read_rows(path, origin=_SOURCE), benchmark)
+        return _of_rows(path, read_rows(path, origin=_SOURCE, aliases=_ALIASES), benchmark)
     content: Any = read_json(path, object, origin=_SOURCE)
     if isinstance(content, dict) and "recordSet" in content:
         return _of_croissant(path, content, benchmark)

@@ -125,7 +125,7 @@ def _cell(value: Any) -> Any:
 
 def _head(benchmarks: list[dict[str, Any]]) -> str:
     """The YAML head: licence, tags and configurations."""
-    import yaml
+    from huggingface_hub import DatasetCardData
 
     licences = {entry["terms"]["licence"] for entry in benchmarks}
     total = sum(entry["n_rows"][Subset.FULL] for entry in benchmarks)
@@ -144,4 +144,4 @@ def _head(benchmarks: list[dict[str, Any]]) -> str:
     if head["license"] == "other":
         head["license_name"] = "per-source"
         head["license_link"] = "README.md#sources-and-licences"
-    return yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000)
+    return DatasetCardData(**head).to_yaml(line_break="\n") + "\n"

@@ -128,9 +128,7 @@ def _distribution(manifest: Mapping[str, Any], places: Mapping[str, list[str]]) 
     return files
 
 
-def _record_set(
-    name: str, entry: Mapping[str, Any], config: Mapping[str, Any], shards: list[str]
-) -> dict[str, Any]:
+def _record_set(name: str, entry: Mapping[str, Any], config: Mapping[str, Any], shards: list[str]) -> dict[str, Any]:
     table = Table(config["table"])
     words = {
         Table.ROWS: f"{SUBSET_WORDS[config['subset']]}, one record a query",
@@ -181,25 +179,25 @@ def _responsible(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             f"captions: {entry['protocol']['captions'] or 'not stated'}"
             for name, entry in benchmarks.items()
         ],
-        "rai:dataAnnotationProtocol": [
-            "A query is a shortcut when a model of the pool ranks a target within the cut-off from the text alone or the "
-            "image alone; else composition_required when one does from both; else unresolved.",
-            "People saw reference, text, target and candidate images, and judged a query valid or gave reasons against it.",
-        ],
+        "rai:dataAnnotationProtocol": (
+            "Labels: a query is a shortcut when a model of the pool ranks a target within the cut-off from text or "
+            "image alone; else composition_required when one does from both; else unresolved. Judgements: people saw the "
+            "reference, text, target and candidate images, and judged a query valid or gave reasons against it."
+        ),
         "rai:dataUseCases": ["Evaluation of composed image retrieval", "Study of unimodal shortcuts in benchmarks"],
         "rai:dataBiases": [
             "Labels depend on the pool of models that gave them, and favour or disfavour the models of that pool.",
-            "Validated queries of FashionIQ and LaSCo come from a sample of equal parts of two labels, not of all queries.",
-            "Images and texts carry the geographic, cultural and linguistic biases of their sources; texts are English.",
+            "Validated queries may come from a sample that takes equal parts of two labels, not from all queries.",
+            "Images and texts carry the geographic, cultural and linguistic biases of their sources.",
         ],
         "rai:dataLimitations": [
             "Images other than the listed targets may answer a query.",
             "Scores under different protocols are not comparable.",
             "Not for training.",
         ],
-        "rai:dataSocialImpact": "Shows how much of a retrieval score needs both modalities; no use on persons is intended.",
+        "rai:dataSocialImpact": "Shows how much of a retrieval score needs both modalities.",
         "rai:personalSensitiveInformation": [
-            "Photographs of the sources may show people; no attribute of a person is annotated. Annotators are not named."
+            "Photographs of the sources may show people; no attribute of a person is annotated. No annotator is named."
         ],
-        "rai:dataReleaseMaintenancePlan": "Corrections appear as new revisions; a manifest states checksums and origins.",
+        "rai:dataReleaseMaintenancePlan": "Corrections appear as new revisions; manifest.json states what is in them.",
     }

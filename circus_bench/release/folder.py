@@ -64,8 +64,8 @@ def write_dataset_folder(
         out: the folder; made, or added to.
         with_images: put the original bytes of the images into it.
         local_only: allow images that must not be redistributed. The folder can then never be published.
-        date: of the release, YYYY-MM-DD; the folder's earlier one, or none, by default. The clock is never asked, so that
-            the same input gives the same bytes.
+        date: of the release, YYYY-MM-DD; by default the folder's earlier one, or none. The clock is never asked, so
+            that the same input gives the same bytes.
         shard_bytes: a parquet file is closed before it grows beyond this; one row group at least is in each.
         advance: called after each row, for a progress bar (see `n_rows`).
 
@@ -96,8 +96,7 @@ def write_dataset_folder(
             "date": date or (held or {}).get("date", ""),
             "benchmarks": {**kept, **new},
         }
-        manifest = _finish(staging, head, known=(held or {}).get("files", {}), changed=names)
-    return manifest
+        return _finish(staging, head, known=(held or {}).get("files", {}), changed=names)
 
 
 def n_rows(parts: Sequence[Part]) -> int:
@@ -179,8 +178,8 @@ def _check_parts(parts: Sequence[Part], *, with_images: bool, local_only: bool) 
         terms = terms_of(part.benchmark)
         if not terms.redistributable and not local_only:
             raise CircusError(
-                f"benchmark {part.name!r}: its images must not be redistributed ({terms.images}). Build without images, "
-                f"or with local_only for a folder that is never published"
+                f"benchmark {part.name!r}: its images must not be redistributed ({terms.images}). Build without "
+                f"images, or with local_only for a folder that is never published"
             )
         if part.benchmark.gallery.images is None:
             raise CircusError(f"benchmark {part.name!r} has annotations only; join its images first")

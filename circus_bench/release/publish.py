@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from circus_bench.errors import CircusError, FormatError, some
+from circus_bench.errors import CircusError, some
 from circus_bench.files import open_parquet
 from circus_bench.release.folder import MANIFEST, file_facts, read_manifest, verify
 from circus_bench.release.terms import may_pass_on_pixels
@@ -193,8 +193,8 @@ def publish(planned: Plan, *, create_pr: bool = False, remove: bool = False, thr
 
     if planned.dropped and not remove:
         raise PublishError(
-            f"{planned.repo} holds benchmarks that {planned.folder} does not ({some(planned.dropped)}). Build them into "
-            f"the folder, or pass --remove to take them off the repository"
+            f"{planned.repo} holds benchmarks that {planned.folder} does not ({some(planned.dropped)}). Build them "
+            f"into the folder, or pass --remove to take them off the repository"
         )
     api = HfApi()
     parent = planned.parent
@@ -261,7 +261,7 @@ def _explained(what: str) -> Iterator[None]:
 
     # Besides its own errors the client lets those of its HTTP library through (a base of its own), and wraps what
     # happens in its upload threads into RuntimeError.
-    lost = (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
+    lost: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
     try:
         yield
     except OfflineModeIsEnabled as error:
@@ -277,11 +277,9 @@ def _explained(what: str) -> Iterator[None]:
         else:
             remedy = "run publish again; it sends what has not arrived"
         raise PublishError(f"{what}: {remedy} (HTTP {status}: {error.server_message or 'no message'})") from error
-    except FormatError:
-        raise
     except lost as error:
         cause = error.__cause__ or error
         raise PublishError(
-            f"{what}: {type(cause).__name__}: {cause}. The repository is as it was, unless the answer to the commit was "
-            f"lost; run publish again, it sends what has not arrived"
+            f"{what}: {type(cause).__name__}: {cause}. The repository is as it was, unless the answer to the commit "
+            f"was lost; run publish again, it sends what has not arrived"
         ) from error

@@ -126,15 +126,14 @@ def join_images(
     """
     folder, out = Path(folder), Path(out)
     bare = benchmark_of(folder, name)
-    if isinstance(images, str | Path):
-        benchmark = sources.join_images(bare, Path(images))
-    else:
-        benchmark = bare.with_images(images)
+    benchmark = bare.with_images(images) if isinstance(images, Mapping) else sources.join_images(bare, Path(images))
     manifest, _ = _entry(folder, name)
     corpus = config_name(name, Subset.FULL, Table.CORPUS)
     ids, digests = (_column(folder, manifest, corpus, column) for column in ("id", "digest"))
     readable = benchmark.inspect().readable
-    other = [i for i, digest in zip(ids, digests, strict=True) if digest and i in readable and readable[i].digest != digest]
+    other = [
+        i for i, digest in zip(ids, digests, strict=True) if digest and i in readable and readable[i].digest != digest
+    ]
     if other:
         raise MismatchError(f"{name}: images have other pixels than the dataset was built with ({some(other)})")
     part = Part(benchmark, verdicts_of(folder, name))
@@ -143,7 +142,7 @@ def join_images(
 
 
 class FolderImages(Mapping[str, bytes]):
-    """The images of a benchmark in a dataset folder: gallery and references. A few row groups are in memory at a time."""
+    """The images of a benchmark in a dataset folder, those of references too. A few row groups are in memory."""
 
     _KEPT_GROUPS = 8
 

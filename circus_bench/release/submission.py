@@ -161,7 +161,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[str]]:
     except FormatError as error:
         return None, [str(error)]
     if not isinstance(content, dict):
-        return None, [f"{path}: expected a JSON object by query id, found a {type(content).__name__}"]
+        return None, [f"{path}: expected a JSON object by query id, found {type(content).__name__}"]
     return content, []
 
 
@@ -197,7 +197,7 @@ def _cirr_problems(content: Mapping[str, Any], benchmark: Benchmark) -> Iterator
             elif metric == "recall_subset" and image not in query.subset:
                 yield f"query {key!r}: {image!r} is not in its image set"
         yield from (
-            f"query {key!r}: {image!r} is a {type(image).__name__}, expected an image name"
+            f"query {key!r}: {image!r} is of type {type(image).__name__}, expected an image name"
             for image in images
             if not isinstance(image, str)
         )
@@ -210,7 +210,7 @@ def _circo_problems(content: Mapping[str, Any], benchmark: Benchmark) -> Iterato
         yield from _list_problems(key, images, CIRCO_LENGTH)
         for image in images if isinstance(images, list) else ():
             if isinstance(image, bool) or not isinstance(image, int):
-                yield f"query {key!r}: {image!r} is a {type(image).__name__}, expected a whole number"
+                yield f"query {key!r}: {image!r} is of type {type(image).__name__}, expected a whole number"
             elif image not in gallery:
                 yield f"query {key!r}: {image} is no image of the gallery (COCO 2017 unlabeled)"
 
@@ -228,7 +228,7 @@ def _key_problems(lists: Mapping[str, Any], expected: Mapping[str, Any], what: s
 
 def _list_problems(key: str, images: Any, length: int) -> Iterator[str]:
     if not isinstance(images, list):
-        yield f"query {key!r}: holds a {type(images).__name__}, expected a list of {length} ids"
+        yield f"query {key!r}: is of type {type(images).__name__}, expected a list of {length} ids"
         return
     if len(images) != length:
         yield f"query {key!r}: lists {len(images)} ids, expected {length}"

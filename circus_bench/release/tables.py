@@ -136,7 +136,9 @@ def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iter
     """
     chosen = part.subsets.get(subset)
     if chosen is None:
-        raise CircusError(f"{part.name}: the subset {subset.value!r} needs labels or human judgements that are not there")
+        raise CircusError(
+            f"{part.name}: the subset {subset.value!r} needs labels or human judgements that are not there"
+        )
     if table is Table.CORPUS:
         yield from _corpus(part.benchmark, with_images=with_images)
     elif table is Table.QRELS:

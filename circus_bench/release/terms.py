@@ -32,12 +32,14 @@ class Known:
         licence: identifier of the annotations' licence as the Hub spells it; `other` where there is none.
         redistributable: whether the pixels may be passed on.
         collection: how it was collected, for people who judge its biases.
+        bibtex: how to cite it; empty where its `source` has to tell.
     """
 
     title: str
     licence: str
     redistributable: bool
     collection: str
+    bibtex: str = ""
 
 
 KNOWN: dict[str, Known] = {
@@ -47,6 +49,12 @@ KNOWN: dict[str, Known] = {
         "mit",
         redistributable=False,
         collection="Crowd workers described in English how one photograph differs from a similar one.",
+        bibtex="""@inproceedings{liu2021cirr,
+  title     = {Image Retrieval on Real-life Images with Pre-trained Vision-and-Language Models},
+  author    = {Liu, Zheyuan and Rodriguez-Opazo, Cristian and Teney, Damien and Gould, Stephen},
+  booktitle = {ICCV},
+  year      = {2021}
+}""",
     ),
     # Product photographs of an online shop, by address; the CDLA variant of the captions is not stated.
     "fashioniq": Known(
@@ -54,20 +62,39 @@ KNOWN: dict[str, Known] = {
         "other",
         redistributable=False,
         collection="Crowd workers described in two short English captions how one product differs from a similar one.",
+        bibtex="""@inproceedings{wu2021fashioniq,
+  title     = {Fashion IQ: A New Dataset Towards Retrieving Images by Natural Language Feedback},
+  author    = {Wu, Hui and Gao, Yupeng and Guo, Xiaoxiao and Al-Halah, Ziad and Rennie, Steven and Grauman, Kristen
+               and Feris, Rogerio},
+  booktitle = {CVPR},
+  year      = {2021}
+}""",
     ),
     # COCO photographs are under Flickr's terms, each by its photographer; the same holds for CIRCO.
     "lasco": Known(
         "LaSCo (Large Scale Composed image retrieval)",
         "mit",
         redistributable=False,
-        collection="Triplets were derived by machine from a visual question answering set; a language model wrote the texts.",
+        collection="Triplets were derived by machine from a visual question answering set, texts by a language model.",
+        bibtex="""@inproceedings{levy2024lasco,
+  title     = {Data Roaming and Quality Assessment for Composed Image Retrieval},
+  author    = {Levy, Matan and Ben-Ari, Rami and Darshan, Nir and Lischinski, Dani},
+  booktitle = {AAAI},
+  year      = {2024}
+}""",
     ),
     "circo": Known(
         "CIRCO (Composed Image Retrieval on Common Objects in context)",
         "cc-by-nc-4.0",
         redistributable=False,
-        collection="Annotators wrote an English caption for a pair of photographs and marked further positives among the "
-        "results of a retrieval model.",
+        collection="Annotators wrote an English caption for a pair of photographs, and marked further positives among "
+        "the results of a retrieval model.",
+        bibtex="""@inproceedings{baldrati2023circo,
+  title     = {Zero-Shot Composed Image Retrieval with Textual Inversion},
+  author    = {Baldrati, Alberto and Agnolucci, Lorenzo and Bertini, Marco and {Del Bimbo}, Alberto},
+  booktitle = {ICCV},
+  year      = {2023}
+}""",
     ),
     # Visual Genome and Open Images; the licence of the annotations is unknown.
     "rmir": Known("RMIR", "other", redistributable=False, collection="Queries were generated and filtered by machine."),
@@ -75,7 +102,7 @@ KNOWN: dict[str, Known] = {
         "scenes, a rendered benchmark of known truth",
         "apache-2.0",
         redistributable=True,
-        collection="A program draws the images and writes the texts from a seed; no person and no photograph is involved.",
+        collection="A program draws the images and writes the texts from a seed; no person or photograph is involved.",
     ),
 }
 
@@ -128,7 +155,7 @@ def terms_of(benchmark: Benchmark) -> Terms:
         redistributable=may_pass_on_pixels(benchmark.name, benchmark.protocol.id, source),
         origin=said("origin", "generator", default=_NOT_STATED),
         collection=known.collection if known else "",
-        citation=said("citation", default=""),
+        citation=(known.bibtex if known else "") or said("citation", default=""),
     )
 
 

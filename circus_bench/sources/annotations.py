@@ -373,7 +373,7 @@ def _read_csv(path: Path, origin: str) -> list[dict[str, str]]:
     uneven = [number for number, row in enumerate(rows, start=1) if None in row or None in row.values()]
     if uneven:
         raise FormatError(
-            f"{path}: rows have more or fewer fields than the header ({some(uneven)}); mend them, or get it from {origin}"
+            f"{path}: rows have not the fields of the header ({some(uneven)}); mend them, or fetch it from {origin}"
         )
     return rows
 

@@ -82,8 +82,9 @@ def mbeir_text(text: str) -> str:
 
 
 def image_id(path: Path) -> str | None:
-    """The part of a path from `mbeir_images` on; None for files outside such a folder."""
-    return "/".join(path.parts[path.parts.index(_ROOT) :]) if _ROOT in path.parts else None
+    """The part of a path from its last `mbeir_images` on; None for files outside such a folder."""
+    before, found, after = path.as_posix().rpartition(f"{_ROOT}/")
+    return found + after if found and (not before or before.endswith("/")) else None
 
 
 def load(

@@ -97,7 +97,9 @@ def write(path: Path, content: object) -> Path:
 
 
 def test_published_hashes_are_read_by_the_image_id_in_the_file_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "h.json", {"dev/a-0.png": "00000000000000ff", "b.v2.JPG": "FFFFFFFFFFFFFFFF", "c": "0" * 16})
+    path = write(
+        tmp_path / "h.json", {"dev/a-0.png": "00000000000000ff", "b.v2.JPG": "FFFFFFFFFFFFFFFF", "c": "0" * 16}
+    )
     assert read_hashes(path) == {"a-0": 255, "b.v2": 2**64 - 1, "c": 0}
 
 

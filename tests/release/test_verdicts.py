@@ -158,7 +158,7 @@ def test_a_verdict_that_contradicts_itself_is_refused(parts: dict[str, Any], wha
 # Merging.
 
 
-def test_merging_adds_human_verdicts_to_labels(toy: Benchmark) -> None:
+def test_merging_adds_human_verdicts_to_labels() -> None:
     labels = {key: Verdict(key, verdict.label, verdict.detail) for key, verdict in made().verdicts.items()}
     human = {
         key: dataclasses.replace(verdict, label=None) for key, verdict in made().verdicts.items() if verdict.audited
@@ -173,7 +173,7 @@ def test_merging_refuses_verdicts_that_disagree() -> None:
 
 
 def test_merging_refuses_another_benchmark() -> None:
-    with pytest.raises(MismatchError, match="about 'toy' .* and 'other'"):
+    with pytest.raises(MismatchError, match=r"about 'toy' .* and 'other'"):
         made().merged(made(benchmark="other"))
 
 
@@ -279,6 +279,13 @@ def test_the_shipped_supports_reach_twelve_models_for_22_circo_queries() -> None
     assert supports[12] == 22
 
 
+def test_the_shipped_supports_of_cirr_say_which_shortcut_free_queries_some_model_solves() -> None:
+    for verdict in published("cirr").verdicts.values():
+        support = verdict.support[Condition.MULTIMODAL]
+        assert (verdict.label is SC) == (support is None)
+        assert verdict.label is SC or (verdict.label is CR) == bool(support)
+
+
 def test_each_published_list_names_source_paper_and_licence() -> None:
     licences = {name: published(name).origin.licence for name in PUBLISHED}
     assert licences == {"cirr": "MIT", "fashioniq": "not stated", "circo": "CC-BY-NC-4.0", "lasco": "MIT"}
@@ -349,7 +356,7 @@ def test_fashioniq_has_a_validated_subset_but_no_shortcut_free_one(shared: Path,
     benchmark = load_source(protocol, shared / "data" / "fashioniq")
     verdicts = published("fashioniq")
     assert len(verdicts.select(benchmark, Subset.V)) == 586
-    with pytest.raises(MismatchError, match="queries without a label .5,417"):  # 6,003 - 586
+    with pytest.raises(MismatchError, match=r"queries without a label \(5,417"):  # 6,003 - 586
         verdicts.select(benchmark, Subset.SF)
 
 
@@ -369,13 +376,15 @@ def test_lasco_s_positions_are_refused_in_the_subset_of_1300(shared: Path) -> No
         published("lasco").select(benchmark, Subset.V)
 
 
-def test_the_joined_queries_are_those_that_were_labelled(shared: Path) -> None:
-    # The released lists name reference and positives; the index alone could be off by one and still join.
-    benchmark = load_source("cirr/mbeir", shared / "data" / "cirr")
+@pytest.mark.parametrize("protocol", ["cirr/mbeir", "fashioniq/mbeir", "circo/val"])
+def test_the_joined_queries_are_those_that_were_validated(shared: Path, protocol: str) -> None:
+    # The released lists name reference and positives; indices alone could be off by one and still join.
+    name = protocol.partition("/")[0]
+    benchmark = load_source(protocol, shared / "data" / name)
     lines = (shared / "data" / "circus" / "validated_queries_resolved.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["dataset"] == "cirr"]
-    by_id = {query.id: query for query in published("cirr").select(benchmark, Subset.V)}
-    assert len(rows) == len(by_id) == 303
-    for row in rows:
-        query = by_id[str(row["query_idx"])]
-        assert (query.reference, list(query.targets)) == (row["reference"], row["positives"])
+    rows = {str(row["query_idx"]): row for row in map(json.loads, lines) if row["dataset"] == name}
+    selected = published(name).select(benchmark, Subset.V)
+    assert {query.id for query in selected} == set(rows)
+    for query in selected:
+        row = rows[query.id]
+        assert (query.reference, list(query.targets)) == (str(row["reference"]), list(map(str, row["positives"])))
