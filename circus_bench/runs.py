@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-DEFAULT_TOP_K = 50  # what the CIRR and CIRCO servers ask for
+DEFAULT_TOP_K = 51  # the CIRR and CIRCO servers ask for 50, CIRR's without the reference
 DEFAULT_SEED = 0
 
 

@@ -28,7 +28,7 @@ from circus_bench.release.tables import SPLIT, Part, Table, config_name, feature
 
 
 @dataclass
-class CircusConfig(datasets.BuilderConfig):
+class CircusConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets has no types
     """One configuration: a table of a subset of a benchmark.
 
     Attributes:
@@ -58,7 +58,7 @@ class CircusConfig(datasets.BuilderConfig):
         return f"{self.name}-{hashlib.sha256(to_json(facts).encode()).hexdigest()[:16]}"
 
 
-class CircusBuilder(datasets.GeneratorBasedBuilder):
+class CircusBuilder(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
     """Makes the rows of one configuration."""
 
     VERSION = datasets.Version(__version__)

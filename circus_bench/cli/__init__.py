@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from circus_bench import __version__
-from circus_bench.cli import audit, demo, doctor, run, score
+from circus_bench.cli import audit, build, demo, doctor, publish, run, score, submission
 from circus_bench.errors import CircusError
 
 EXIT_INPUT = 4
@@ -31,6 +31,9 @@ app.command("run")(run.run)
 app.command("audit")(audit.audit)
 app.command("score")(score.score)
 app.command("doctor")(doctor.doctor)
+app.command("build")(build.build)
+app.command("publish")(publish.publish)
+app.add_typer(submission.app, name="submission")
 
 
 def _version(wanted: bool) -> None:

@@ -25,7 +25,7 @@ def run(
     batch_size: Annotated[int, typer.Option(min=1, help="Inputs a forward pass.")] = 32,
     shard_size: Annotated[int, typer.Option(min=1, help="Inputs that a killed run may lose.")] = 1024,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.")] = 0,
-    top_k: Annotated[int, typer.Option(min=1, help="Gallery images kept per query and condition.")] = 50,
+    top_k: Annotated[int, typer.Option(min=1, help="Gallery images kept per query and condition.")] = 51,
     seed: Annotated[int, typer.Option(help="Seed of the null targets.")] = 0,
     backend: Annotated[Backend, typer.Option(help="What computes the scores.")] = Backend.NUMPY,
     device: Annotated[str | None, typer.Option(help="Torch device of the model, and of the torch back end.")] = None,

@@ -11,6 +11,7 @@ from circus_bench.benchmark import Benchmark, Defect, Finding
 from circus_bench.doctor.checks import check_annotations, contradictory_targets, positives_distribution, shared_images
 from circus_bench.doctor.hashes import near_duplicates
 from circus_bench.doctor.pictures import (
+    Examination,
     HashKind,
     altered_images,
     check_images,
@@ -201,26 +202,21 @@ def diagnose(
         advance: called after each image, for a progress bar.
     """
     images = benchmark.gallery.images
-    decoded = Inspection({}, {})
+    examination = Examination(Inspection({}, {}))
     results = check_annotations(benchmark)
     altered: tuple[str, ...] = ()
-    covered: tuple[Coverage, ...] = ()
-    counted: dict[HashKind, NearDuplicateCount] = {}
     known: dict[HashKind, Mapping[str, int]] = {} if hashes is None else {HashKind.PUBLISHED: hashes}
     if images is not None:
         examination = examine(images, benchmark.image_ids, advance=advance)
-        decoded = examination.inspection
-        altered = altered_images(images.inspection if isinstance(images, ParquetImages) else decoded, decoded)
-        covered = coverage(benchmark, decoded.readable)
+        recorded = images.inspection if isinstance(images, ParquetImages) else examination.inspection
+        altered = altered_images(recorded, examination.inspection)
         known[HashKind.COMPUTED] = examination.phashes
         # What is missing now counts, not what was missing when the benchmark was made.
         results = tuple(result for result in results if result.check != Defect.MISSING_IMAGE)
         results += check_images(examination, altered=altered)
-    for kind, of_image in known.items():
-        in_gallery = {image_id: of_image[image_id] for image_id in benchmark.gallery.ids if image_id in of_image}
-        near = near_duplicates(in_gallery)
-        counted[kind] = NearDuplicateCount(len(in_gallery), near.n_exact_pairs, near.n_near_pairs)
-        results += check_near_duplicates(benchmark, near, of=kind)
+    counted, of_hashes = _near_duplicates(benchmark, known)
+    results += of_hashes
+    decoded = examination.inspection
     flags = {flag: tuple(i for i, info in decoded.readable.items() if flag in info.flags) for flag in ImageFlag}
     contradictory = contradictory_targets(benchmark)
     return Diagnosis(
@@ -240,6 +236,20 @@ def diagnose(
         counts=counts_of(benchmark),
         results=tuple(sorted(results, key=lambda result: result.severity is Severity.NOTE)),
         positives=positives_distribution(benchmark),
-        coverage=covered,
+        coverage=() if images is None else coverage(benchmark, decoded.readable),
         near_duplicates=counted,
     )
+
+
+def _near_duplicates(
+    benchmark: Benchmark, known: Mapping[HashKind, Mapping[str, int]]
+) -> tuple[dict[HashKind, NearDuplicateCount], tuple[Result, ...]]:
+    """Near-duplicates in the gallery by each kind of hash: counted, and as results."""
+    counted: dict[HashKind, NearDuplicateCount] = {}
+    results: tuple[Result, ...] = ()
+    for kind, hashes in known.items():
+        in_gallery = {image_id: hashes[image_id] for image_id in benchmark.gallery.ids if image_id in hashes}
+        near = near_duplicates(in_gallery)
+        counted[kind] = NearDuplicateCount(len(in_gallery), near.n_exact_pairs, near.n_near_pairs)
+        results += check_near_duplicates(benchmark, near, of=kind)
+    return counted, results

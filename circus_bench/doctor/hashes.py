@@ -5,7 +5,8 @@ ITU-R 601-2 luma) and resized to 32 x 32 (Pillow's Lanczos filter). Of its two-d
 frequencies are kept, the constant one included, rounded to 6 decimals so that a flat picture has no bits made of
 rounding errors. Read row by row, a coefficient above the mean of the 63 that are not constant is a 1, the first one
 the highest bit. (The `ImageHash` package compares with the median of the 64. Then every hash has 32 ones and two never
-differ in one bit, so that a re-encoded copy is found only where no bit moved; its hashes are not comparable with these.)
+differ in one bit, so that a re-encoded copy is found only where no bit moved; its hashes cannot be compared with
+these.)
 
 Equal or neighbouring hashes make two images *candidates* for near-duplicates. They prove nothing: line drawings and
 photographs on a white ground collide.

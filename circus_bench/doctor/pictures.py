@@ -148,7 +148,7 @@ def check_near_duplicates(benchmark: Benchmark, found: NearDuplicates, *, of: Ha
         note_of_groups(
             f"near_{of}_hash",
             ((*one, *other) for one, other in found.near),
-            f"images whose {name} differs in one bit (pairs, with those of the same hash: {found.n_near_pairs:,}): {look}",
+            f"images whose {name} differs in one bit (pairs within one bit: {found.n_near_pairs:,}): {look}",
         ),
         note(
             f"target_twin_by_{of}_hash",

@@ -154,7 +154,7 @@ class TestLoading:
         )
         data = RetrievalDatasetLoader("circus", revision="any", split="test", config="made_v").load()
         for kind, part, count in ((PromptType.document, data["corpus"], 6), (PromptType.query, data["queries"], 2)):
-            batches = list(create_dataloader(part, metadata, prompt_type=kind, batch_size=8))
+            batches = list(create_dataloader(part, task_metadata=metadata, prompt_type=kind, batch_size=8))
             assert [len(batch["image"]) for batch in batches] == [count]
 
 
