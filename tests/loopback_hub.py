@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -83,6 +84,7 @@ class LoopbackHub:
         dropped_puts: uploads still to be cut off in the middle; each is counted down.
         allowed_puts: uploads that pass before the dropping starts.
         before_commit: called when a commit arrives, before it is looked at.
+        lost_answers: commits still to be made without an answer; each is counted down.
     """
 
     def __init__(self) -> None:
@@ -92,6 +94,7 @@ class LoopbackHub:
         self.dropped_puts = 0
         self.allowed_puts = 0
         self.before_commit: Callable[[], object] = lambda: None
+        self.lost_answers = 0
         self.lock = threading.RLock()
         hub = self
 
@@ -166,8 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers["Content-Length"])
         if dropping:
             self.rfile.read(length // 2)
-            self.close_connection = True
-            self.connection.close()
+            self._hang_up()
             return
         data = self.rfile.read(length)
         if hashlib.sha256(data).hexdigest() != oid:
@@ -180,6 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Stay silent."""
 
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
     def _dispatch(self) -> None:
         url = urlsplit(self.path)
         parts = [unquote(part) for part in url.path.split("/") if part]
@@ -189,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.hub.lock:
             self.hub.requests.append((self.command, url.path))
             if self.headers.get("Authorization") not in (None, f"Bearer {TOKEN}"):
-                self._json(401, {"error": "Invalid credentials"})
+                self._json(401, {"error": "Invalid credentials in Authorization header"})
             elif parts[:1] == ["api"]:
                 self._api(parts[1:], query, body)
             elif parts[0] == "datasets" and parts[3:4] == ["resolve"]:
@@ -305,6 +311,10 @@ class _Handler(BaseHTTPRequestHandler):
                 del files[value["path"]]
         branch = f"refs/pr/{len(repo.branches)}" if in_pull_request else revision
         made = repo.commit(header["summary"], files, branch=branch)
+        if self.hub.lost_answers:
+            self.hub.lost_answers -= 1
+            self._hang_up()
+            return
         url = f"{self.hub.url}/datasets/{name}"
         pull_request = {"pullRequestUrl": f"{url}/discussions/{branch.rsplit('/', 1)[1]}"} if in_pull_request else {}
         self._json(200, {"commitUrl": f"{url}/commit/{made.oid}", "commitOid": made.oid, **pull_request})

@@ -6,8 +6,6 @@ both are listed, and either is a match.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from circus_bench.benchmark import Benchmark
 from circus_bench.doctor.results import Count
 
@@ -107,9 +105,6 @@ PUBLISHED: dict[str, dict[str, tuple[tuple[int, str], ...]]] = {
 """Protocol id (with the category, where each has a gallery of its own) to what is counted to its published values."""
 
 
-_NAMES_IN_SOURCE = {"queries": "queries", "positives": "targets", "gallery": "gallery"}
-
-
 def category_of(benchmark: Benchmark) -> str:
     """The category that a benchmark is about, where its protocol has one benchmark a category; else empty."""
     return str(benchmark.source.get("category", ""))
@@ -117,9 +112,6 @@ def category_of(benchmark: Benchmark) -> str:
 
 def counts_of(benchmark: Benchmark) -> tuple[Count, ...]:
     """Count a benchmark's parts and put the published numbers beside them.
-
-    What the table above does not have is taken from the numbers that the benchmark brings itself
-    (`Benchmark.source["published"]`).
 
     Returns:
         `queries`, `positives` and `distinct positives`, `gallery`, `references` and `texts` (distinct ones), and
@@ -138,18 +130,7 @@ def counts_of(benchmark: Benchmark) -> tuple[Count, ...]:
     category = category_of(benchmark)
     protocol = benchmark.protocol.id
     known = PUBLISHED.get(f"{protocol}/{category}" if category else protocol, {})
-    own = _own(benchmark)
-    return tuple(_compared(what, number, known.get(what) or own.get(what, ())) for what, number in found.items())
-
-
-def _own(benchmark: Benchmark) -> dict[str, tuple[tuple[int, str], ...]]:
-    given = benchmark.source.get("published")
-    if not isinstance(given, Mapping):
-        return {}
-    origin = f"as the benchmark states, from {benchmark.source.get('origin', 'a source it does not name')}"
-    return {
-        what: ((given[name], origin),) for what, name in _NAMES_IN_SOURCE.items() if isinstance(given.get(name), int)
-    }
+    return tuple(_compared(what, number, known.get(what, ())) for what, number in found.items())
 
 
 def _compared(what: str, found: int, published: tuple[tuple[int, str], ...]) -> Count:

@@ -181,7 +181,7 @@ def _responsible(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         ],
         "rai:dataAnnotationProtocol": (
             "Labels: a query is a shortcut when a model of the pool ranks a target within the cut-off from text or "
-            "image alone; else composition_required when one does from both; else unresolved. Judgements: people saw the "
+            "image alone; else composition_required when one does from both; else unresolved. Judgements: people saw "
             "reference, text, target and candidate images, and judged a query valid or gave reasons against it."
         ),
         "rai:dataUseCases": ["Evaluation of composed image retrieval", "Study of unimodal shortcuts in benchmarks"],

@@ -312,7 +312,6 @@ def provenance(
     folder: Path,
     split: str,
     counts: Mapping[str, int],
-    published: Mapping[str, int] | None = None,
     **facts: Any,
 ) -> dict[str, Any]:
     """What `Benchmark.source` says about annotations read from files.
@@ -323,7 +322,6 @@ def provenance(
         folder: their folder; names are given relative to it.
         split: the benchmark's own name of the split.
         counts: numbers met on the way from rows to queries.
-        published: what its authors say the numbers are (`queries`, `targets`, `gallery`), to be compared with.
         facts: anything else, JSON-able.
     """
 
@@ -339,7 +337,6 @@ def provenance(
         "split": split,
         "files": {name(path): sha256(path) for path in dict.fromkeys(files)},
         "counts": dict(counts),
-        **({"published": dict(published)} if published else {}),
         **facts,
     }
 

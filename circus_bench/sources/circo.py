@@ -69,10 +69,6 @@ PROTOCOLS = {
     )
 }
 # Published by the authors of CIRCO.
-_PUBLISHED = {
-    "circo/val": {"queries": 220, "targets": 916, "gallery": 123403},
-    "circo/test": {"queries": 800, "gallery": 123403},
-}
 _GALLERY_PLACES = (
     "COCO2017_unlabeled/annotations/image_info_unlabeled2017.json",
     "annotations/image_info_unlabeled2017.json",
@@ -130,7 +126,6 @@ def load(
                 "queries": len(queries),
                 "targets": sum(len(query.targets) for query in queries),
             },
-            published=_PUBLISHED[protocol],
         ),
         allow=frozenset(allow),
     )

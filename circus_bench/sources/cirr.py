@@ -100,12 +100,6 @@ _KNOWN_DEFECTS = {
     "cirr/circus": frozenset({Defect.REFERENCE_IS_TARGET}),
 }
 # Published by the authors of CIRR (its repository), of M-BEIR and of the CIRCUS paper, in this order.
-_PUBLISHED = {
-    "cirr/official": {"queries": 4181, "targets": 4181, "gallery": 2297},
-    "cirr/test1": {"queries": 4148, "gallery": 2315},
-    "cirr/mbeir": {"queries": 4170, "targets": 4216, "gallery": 21551},
-    "cirr/circus": {"queries": 4170, "targets": 4170, "gallery": 21551},
-}
 _IMAGE_NAME = re.compile(r"(dev|test1|train)-\d+-\d+-img\d+")
 
 
@@ -165,7 +159,6 @@ def load(
             folder=captions.parent.parent,
             split=split,
             counts=counts,
-            published=_PUBLISHED[protocol],
         ),
         allow=_KNOWN_DEFECTS.get(protocol, frozenset()) | frozenset(allow),
     )

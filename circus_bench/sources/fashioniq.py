@@ -106,12 +106,6 @@ PROTOCOLS = {
     )
 }
 # Published by the authors of M-BEIR and of the CIRCUS paper.
-_PUBLISHED = {
-    "fashioniq/mbeir": {"queries": 6003, "targets": 6014, "gallery": 74381},
-    "fashioniq/circus": {"queries": 6003, "targets": 6003, "gallery": 74381},
-}
-# The sizes of the official val files, by category: of captions and images.
-_PUBLISHED_ORIGINAL = {"dress": (2017, 3817), "shirt": (2038, 6346), "toptee": (1961, 5373)}
 _ASIN = re.compile(r"[0-9A-Z]{10}")
 
 
@@ -192,8 +186,6 @@ def _original(
         if gallery == "split"
         else tuple(dict.fromkeys(image for row in rows for image in (row.reference, row.target)))
     )
-    standard = (captions, gallery) == ("joined", "split")
-    size, images_listed = _PUBLISHED_ORIGINAL[category]
     return Benchmark(
         name=f"fashioniq-{category}",
         protocol=_variant(captions, gallery),
@@ -205,7 +197,6 @@ def _original(
             folder=path.parent.parent,
             split="val",
             counts={"rows": len(rows), "queries": len(queries), "targets": len(queries)},
-            published={"queries": size, "targets": size, "gallery": images_listed} if standard else None,
             category=category,
             empty_captions=[place for row in rows for place in row.empty],
             left_out_rows=sorted({row.number for row in rows} - {query.details["rows"][0][1] for query in queries}),
@@ -250,7 +241,6 @@ def _merged(
                 "queries": len(queries),
                 "targets": sum(len(query.targets) for query in queries),
             },
-            published=_PUBLISHED[protocol],
             empty_captions=[place for row in rows for place in row.empty],
         ),
         allow=allow,

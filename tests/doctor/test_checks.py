@@ -226,13 +226,6 @@ def test_a_count_that_differs_from_the_published_one_is_no_health(benchmark_of: 
     assert found.defects == ()
 
 
-def test_numbers_that_the_benchmark_brings_stand_in_for_unknown_ones(benchmark_of: Make) -> None:
-    source = {"published": {"queries": 1, "targets": 5}, "origin": "example.org"}
-    found = {count.what: count for count in counts_of(benchmark_of(query(1), source=source))}
-    assert (found["queries"].agreement, found["positives"].agreement) == (Agreement.MATCH, Agreement.DIFFER)
-    assert "example.org" in found["queries"].source
-
-
 def test_of_two_published_counts_either_is_a_match(benchmark_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PUBLISHED, "toy/test", {"queries": ((5, "one"), (1, "other")), "positives": ((5, "one"),)})
     found = {count.what: count for count in counts_of(benchmark_of(query(1)))}

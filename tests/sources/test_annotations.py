@@ -98,7 +98,6 @@ def test_provenance_names_files_by_their_place_and_content(tmp_path):
         {"queries": 1},
         "x",
     )
-    assert "published" not in source
 
 
 def test_image_files_go_by_a_rule_that_may_pass_files_over(tmp_path):

@@ -167,7 +167,7 @@ def test_validated_queries_agree_in_every_part(cirr, shared):
         assert row["source"] == query.details["pairids"]
 
 
-def test_source_names_files_licence_and_published_counts(cirr):
+def test_source_names_files_and_licence(cirr):
     source = cirr["mbeir"].source
     assert set(source["files"]) == {
         "captions/cap.rc2.val.json",
@@ -175,7 +175,6 @@ def test_source_names_files_licence_and_published_counts(cirr):
     }
     assert source["license"] == "MIT"
     assert not source["images_redistributable"]
-    assert source["published"] == {"queries": 4170, "targets": 4216, "gallery": 21551}
 
 
 def test_a_benchmark_survives_saving_and_loading(cirr, tmp_path):

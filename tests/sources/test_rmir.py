@@ -100,10 +100,5 @@ def test_both_averages_are_named_and_categories_counted(tmp_path):
     assert source["counts"] == {"rows": 3, "queries": 3, "targets": 4, "functional": 1, "temporal": 1, "causal": 1}
 
 
-def test_published_counts_are_those_of_the_paper(tmp_path):
-    # rmir-paper.md, section 2.
-    assert load_source("rmir/test", made(tmp_path)).source["published"] == {"queries": 1634, "gallery": 35803}
-
-
 def test_the_rule_for_image_files_is_the_name():
     assert image_id(Path("pool/p1.jpg")) == "p1"
