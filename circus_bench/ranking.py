@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, EmbeddingError, some
-from circus_bench.scorers import Backend, Scores, scorer_of
+from circus_bench.scorers import Backend, NumpyScores, Scores, scorer_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -152,7 +152,7 @@ def rank_targets(
         CircusError: the memory does not hold the scores of the smallest block.
     """
     check_embeddings(queries, "query")
-    check_embeddings(gallery, "gallery")
+    _check_shape(gallery, "gallery embedding")
     if queries.shape[1] != gallery.shape[1] or len(queries) != len(targets.reference):
         raise EmbeddingError(
             f"query embeddings {queries.shape} do not fit gallery embeddings {gallery.shape} "
@@ -166,11 +166,30 @@ def rank_targets(
     parts = []
     with scorer.precision():
         for start, stop in blocks:
-            scores = scorer.scores(_padded(queries[start:stop]))
+            scores = scorer.scores(_padded(queries[start:stop], check=start == 0))
+            if start == 0:
+                _check_gallery(gallery, scores.row(stop))
             parts.append(_rank_block(scores, targets, start, stop, top_k=top_k))
             advance(stop - start)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Ranking(**joined)
+
+
+def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
+    """Rank every target by scores that are already there: of late interaction, of a reranker, of a fusion.
+
+    Args:
+        scores: float32 [n_queries, n_gallery].
+        targets: the rows to rank; the same number of queries.
+        top_k: as in `rank_targets`.
+
+    Raises:
+        EmbeddingError: a score is not finite, or the shape does not fit.
+    """
+    _check_shape(scores, "score")
+    if len(scores) != len(targets.reference) or not np.isfinite(scores).all():
+        raise EmbeddingError(f"scores {scores.shape} must be finite, and fit {len(targets.reference)} queries")
+    return Ranking(**_rank_block(NumpyScores(scores), targets, 0, len(scores), top_k=min(top_k, scores.shape[1])))
 
 
 def null_targets(offsets: Ints, index: Ints, reference: Ints, *, seed: int = 0) -> Ints:
@@ -213,19 +232,34 @@ def check_embeddings(embeddings: Floats, kind: str) -> None:
     Raises:
         EmbeddingError: not a float32 matrix, or a row holds NaN or infinity or has zero length.
     """
-    if embeddings.ndim != 2 or embeddings.dtype != np.float32 or 0 in embeddings.shape:
-        raise EmbeddingError(
-            f"{kind} embeddings must be a non-empty float32 matrix, found {embeddings.dtype} {embeddings.shape}"
-        )
-    bad = unusable_rows(embeddings)
-    if len(bad):
-        raise EmbeddingError(f"{kind} embeddings are NaN, infinite or of zero length in rows {some(bad.tolist())}")
+    _check_shape(embeddings, f"{kind} embedding")
+    _refuse(unusable_rows(embeddings), kind)
 
 
 def unusable_rows(embeddings: Floats) -> Ints:
     """Rows of a float32 matrix that cannot be scaled to unit length: NaN, infinite, zero, or too large to square."""
     squares = np.einsum("ij,ij->i", embeddings, embeddings)
     return np.flatnonzero(~np.isfinite(squares) | (squares == 0))
+
+
+def _check_shape(embeddings: Floats, kind: str) -> None:
+    if embeddings.ndim != 2 or embeddings.dtype != np.float32 or 0 in embeddings.shape:
+        raise EmbeddingError(f"{kind}s must be a non-empty float32 matrix, found {embeddings.dtype} {embeddings.shape}")
+
+
+def _refuse(bad: Ints, kind: str) -> None:
+    if len(bad):
+        raise EmbeddingError(f"{kind} embeddings are NaN, infinite or of zero length in rows {some(bad.tolist())}")
+
+
+def _check_gallery(gallery: Floats, probed: Floats) -> None:
+    """Refuse a gallery that cannot be ranked, by its products with the check row of the first block.
+
+    A row that is not finite has no finite product, and one of zero length the product 0. A pass over the gallery of its
+    own would cost as much time as ranking a hundred queries.
+    """
+    doubtful = np.flatnonzero(~np.isfinite(probed) | (probed == 0))
+    _refuse(doubtful[unusable_rows(gallery[doubtful])] if len(doubtful) else doubtful, "gallery")
 
 
 def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_k: int) -> dict[str, NDArray[Any]]:
@@ -238,13 +272,12 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
     own = scores.at(query, np.maximum(index, 0))
     other = scores.at(query, np.maximum(null, 0))
     of_reference = scores.at(query, np.maximum(reference, 0))
-    greater, at_least = scores.counts(np.tile(query, 2), np.concatenate([own, other]))
-    n = len(query)
+    greater, at_least = scores.greater(query, own), scores.at_least(query, own)
 
     reachable = index != ABSENT
     before, after = _tied_siblings(query, own, reachable)
-    ties = at_least[:n] - greater[:n] - 1 - before - after
-    rank = 1 + greater[:n] + ties + before
+    ties = at_least - greater - 1 - before - after
+    rank = 1 + greater + ties + before
 
     place = _places(of_reference, own, reference, index)
     # A tied reference that is another target of the query is not among the ties; it counts if it comes first.
@@ -262,7 +295,7 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
         "rank": np.where(reachable, rank, UNREACHABLE),
         "ties": np.where(reachable, ties, 0),
         "reference": place,
-        "null_rank": np.where(null != ABSENT, at_least[n:], UNREACHABLE),
+        "null_rank": np.where(null != ABSENT, scores.at_least(query, other), UNREACHABLE),
         "null_reference": null_place,
         "subset_rank": _subset_ranks(scores, targets, rows, query, own),
         "top": top[: stop - start],
@@ -343,9 +376,11 @@ def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]
     return list(pairwise(bounds))
 
 
-def _padded(queries: Floats) -> Floats:
-    """At least `_MIN_ROWS` rows, so that a small block gives the same bits as a large one."""
-    missing = _MIN_ROWS - len(queries)
-    if missing <= 0:
-        return queries
-    return np.concatenate([queries, np.zeros((missing, queries.shape[1]), np.float32)])
+def _padded(queries: Floats, *, check: bool) -> Floats:
+    """A block's queries, and below them the check row if there is to be one.
+
+    Zero rows fill a block up to `_MIN_ROWS`, so that a small block gives the same bits as a large one.
+    """
+    checks = [np.random.default_rng(0).standard_normal((1, queries.shape[1]), np.float32)] if check else []
+    fill = np.zeros((max(0, _MIN_ROWS - len(queries) - check), queries.shape[1]), np.float32)
+    return np.concatenate([queries, *checks, fill]) if check or len(fill) else queries

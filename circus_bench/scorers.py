@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -31,8 +31,16 @@ class Scores(Protocol):
         """The scores at these places: float32 [n]."""
         ...
 
-    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
-        """How many scores of a row are greater than its threshold, and how many at least as great: int64 [n]."""
+    def greater(self, rows: Ints, thresholds: Floats) -> Ints:
+        """How many scores of a row are greater than its threshold: int64 [n]."""
+        ...
+
+    def at_least(self, rows: Ints, thresholds: Floats) -> Ints:
+        """How many scores of a row are at least as great as its threshold: int64 [n]."""
+        ...
+
+    def row(self, row: int) -> Floats:
+        """All scores of a row: float32 [n_columns]."""
         ...
 
     def top(self, k: int) -> tuple[Ints, Floats]:
@@ -71,34 +79,52 @@ class _NumpyScorer:
     def precision(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def scores(self, queries: Floats) -> _NumpyScores:
+    def scores(self, queries: Floats) -> NumpyScores:
         shape = (len(queries), len(self._gallery))
         if self._buffer.size < shape[0] * shape[1]:
             self._buffer = np.empty(shape[0] * shape[1], np.float32)
         block = self._buffer[: shape[0] * shape[1]].reshape(shape)
-        np.matmul(queries, self._gallery.T, out=block)
-        return _NumpyScores(block)
+        with np.errstate(invalid="ignore", over="ignore"):  # whoever asked checks what came out
+            np.matmul(queries, self._gallery.T, out=block)
+        return NumpyScores(block)
 
 
-class _NumpyScores:
+class NumpyScores:
+    """Scores in a float32 matrix [n_queries, n_gallery]."""
+
     def __init__(self, block: Floats) -> None:
         self._block = block
 
     def at(self, rows: Ints, columns: Ints) -> Floats:
         return self._block[rows, columns]
 
-    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
-        greater, at_least = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-        # Row by row: a row of scores stays in the cache for all its thresholds.
-        for position in np.argsort(rows, kind="stable"):
-            scores, threshold = self._block[rows[position]], thresholds[position]
-            greater[position] = np.count_nonzero(scores > threshold)
-            at_least[position] = np.count_nonzero(scores >= threshold)
-        return greater, at_least
+    def greater(self, rows: Ints, thresholds: Floats) -> Ints:
+        return self._counts(np.greater, rows, thresholds)
+
+    def at_least(self, rows: Ints, thresholds: Floats) -> Ints:
+        return self._counts(np.greater_equal, rows, thresholds)
+
+    def row(self, row: int) -> Floats:
+        scores: Floats = self._block[row]
+        return scores
+
+    def _counts(self, compare: np.ufunc, rows: Ints, thresholds: Floats) -> Ints:
+        # One row at a time, for a row and its outcome stay in the cache.
+        block, outcome = self._block, np.empty(self._block.shape[1], bool)
+        pairs = zip(rows.tolist(), thresholds, strict=True)
+        return np.array(
+            [np.count_nonzero(compare(block[row], threshold, out=outcome)) for row, threshold in pairs], np.int64
+        )
 
     def top(self, k: int) -> tuple[Ints, Floats]:
-        top = np.array([_top_of_row(row, k) for row in self._block], np.int64).reshape(len(self._block), k)
+        if k == 0:
+            return _no_top(len(self._block))
+        top = np.array([_top_of_row(row, k) for row in self._block])
         return top, np.take_along_axis(self._block, top, axis=1)
+
+
+def _no_top(rows: int) -> tuple[Ints, Floats]:
+    return np.empty((rows, 0), np.int64), np.empty((rows, 0), np.float32)
 
 
 def _top_of_row(scores: Floats, k: int) -> Ints:
@@ -108,7 +134,7 @@ def _top_of_row(scores: Floats, k: int) -> Ints:
     scores above that bound need sorting.
     """
     groups = 4 * k
-    if k == 0 or len(scores) < 4 * groups:
+    if len(scores) < 4 * groups:
         return np.argsort(-scores, kind="stable")[:k]
     whole = len(scores) // groups * groups
     maxima = scores[:whole].reshape(-1, groups).max(axis=0)
@@ -154,26 +180,36 @@ class _TorchScores:
         found = self._block[torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)]
         return found.cpu().numpy()
 
-    def counts(self, rows: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
+    def greater(self, rows: Ints, thresholds: Floats) -> Ints:
+        return self._counts(lambda block, limits: block > limits, rows, thresholds)
+
+    def at_least(self, rows: Ints, thresholds: Floats) -> Ints:
+        return self._counts(lambda block, limits: block >= limits, rows, thresholds)
+
+    def row(self, row: int) -> Floats:
+        scores: Floats = self._block[row].cpu().numpy()
+        return scores
+
+    def _counts(
+        self, compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], rows: Ints, thresholds: Floats
+    ) -> Ints:
         import torch
 
-        greater, at_least = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-        # The n-th threshold of every row at once, for n = 0, 1, ...: most rows have only two.
+        counts = np.empty(len(rows), np.int64)
+        # The n-th threshold of every row at once, for n = 0, 1, ...: most rows have only one.
         order = np.argsort(rows, kind="stable")
         nth = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])
         for n in range(int(nth.max(initial=-1)) + 1):
             chosen = order[nth == n]
             limits = np.zeros((len(self._block), 1), np.float32)  # rows without an n-th threshold count in vain
             limits[rows[chosen], 0] = thresholds[chosen]
-            on_device = torch.from_numpy(limits).to(self._block.device)
-            greater[chosen] = (self._block > on_device).count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
-            at_least[chosen] = (self._block >= on_device).count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
-        return greater, at_least
+            hits = compare(self._block, torch.from_numpy(limits).to(self._block.device))
+            counts[chosen] = hits.count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
+        return counts
 
     def top(self, k: int) -> tuple[Ints, Floats]:
         if k == 0:
-            empty = len(self._block), 0
-            return np.empty(empty, np.int64), np.empty(empty, np.float32)
+            return _no_top(len(self._block))
         score, index = (part.cpu().numpy() for part in self._block.topk(k, dim=1))
         order = np.lexsort((index, -score), axis=1)
         top = np.take_along_axis(index, order, axis=1)

@@ -194,8 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length) if length else b""
         with self.hub.lock:
             self.hub.requests.append((self.command, url.path))
-            if self.headers.get("Authorization") not in (None, f"Bearer {TOKEN}"):
+            given = self.headers.get("Authorization")
+            writes = self.command == "POST" and not url.path.endswith("/validate-yaml")
+            if given not in (None, f"Bearer {TOKEN}"):
                 self._json(401, {"error": "Invalid credentials in Authorization header"})
+            elif given is None and writes:
+                self._json(401, {"error": "Invalid username or password."})
             elif parts[:1] == ["api"]:
                 self._api(parts[1:], query, body)
             elif parts[0] == "datasets" and parts[3:4] == ["resolve"]:

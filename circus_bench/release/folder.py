@@ -18,6 +18,7 @@ A folder is made beside its place and put there by a rename; the same input give
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,6 +79,7 @@ def write_dataset_folder(
         ImageError: a benchmark has no images, or some that cannot be decoded.
     """
     out = out.absolute()
+    _check_date(date)
     _check_parts(parts, with_images=with_images, local_only=local_only)
     _recover(out)
     held = _held(out)
@@ -184,6 +186,15 @@ def _check_parts(parts: Sequence[Part], *, with_images: bool, local_only: bool) 
         if part.benchmark.gallery.images is None:
             raise CircusError(f"benchmark {part.name!r} has annotations only; join its images first")
         check_decodable(part.benchmark)
+
+
+def _check_date(date: str) -> None:
+    try:
+        written = dt.date.fromisoformat(date).isoformat() if date else ""
+    except ValueError:
+        written = ""
+    if written != date:
+        raise CircusError(f"{date!r} is no date; expected YYYY-MM-DD")
 
 
 def _held(out: Path) -> dict[str, Any] | None:
