@@ -11,9 +11,8 @@ Each contender runs in a process of its own, so that peak memory is its own; tim
 | faiss flat 1000 | exact search of the best 1,000; a target beyond has no rank |
 | pytrec_eval | best 1,000 per query as dictionaries, then recall, nDCG and MRR by pytrec_eval |
 
-"from scores on" is the time from a block of scores in memory to ranks or metrics, without the matrix product that all
-share; faiss gives no access to its scores. The sgemm peak is the best rate of a square product of 4,096, measured in the
-same run.
+"from scores on" is the time from scores in memory to ranks or metrics, without the matrix product that all share; faiss
+gives no access to its scores. The sgemm peak is the best rate of a square product of 4,096, measured in the same run.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,7 @@ def measure(name: str, job: str, repetitions: int) -> dict[str, float | None]:
     after = 0.0
     for start in range(0, n_queries, BLOCK):
         scores = queries[start : start + BLOCK] @ gallery.T
-        after += best_time(lambda: contender.after(scores, start), repetitions)
+        after += best_time(partial(contender.after, scores, start), repetitions)
     return {"seconds": seconds, "extra_mib": extra / 1024, "after": after}
 
 

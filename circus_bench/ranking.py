@@ -179,16 +179,20 @@ def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
     """Rank every target by scores that are already there: of late interaction, of a reranker, of a fusion.
 
     Args:
-        scores: float32 [n_queries, n_gallery].
+        scores: float32 [n_queries, n_gallery]. An image without a score (NaN or -inf) ranks below every target.
         targets: the rows to rank; the same number of queries.
         top_k: as in `rank_targets`.
 
     Raises:
-        EmbeddingError: a score is not finite, or the shape does not fit.
+        EmbeddingError: the score of a target is not finite, or the shape does not fit.
     """
     _check_shape(scores, "score")
-    if len(scores) != len(targets.reference) or not np.isfinite(scores).all():
-        raise EmbeddingError(f"scores {scores.shape} must be finite, and fit {len(targets.reference)} queries")
+    if len(scores) != len(targets.reference):
+        raise EmbeddingError(f"scores {scores.shape} do not fit {len(targets.reference)} queries")
+    own = scores[targets.query, targets.index]
+    unscored = targets.query[(targets.index != ABSENT) & ~np.isfinite(own)]
+    if len(unscored):
+        raise EmbeddingError(f"targets without a finite score in the rows {some(unscored.tolist())}")
     return Ranking(**_rank_block(NumpyScores(scores), targets, 0, len(scores), top_k=min(top_k, scores.shape[1])))
 
 
@@ -272,7 +276,7 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
     own = scores.at(query, np.maximum(index, 0))
     other = scores.at(query, np.maximum(null, 0))
     of_reference = scores.at(query, np.maximum(reference, 0))
-    greater, at_least = scores.greater(query, own), scores.at_least(query, own)
+    greater, at_least, null_at_least = scores.counts(query, own, other)
 
     reachable = index != ABSENT
     before, after = _tied_siblings(query, own, reachable)
@@ -295,7 +299,7 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
         "rank": np.where(reachable, rank, UNREACHABLE),
         "ties": np.where(reachable, ties, 0),
         "reference": place,
-        "null_rank": np.where(null != ABSENT, scores.at_least(query, other), UNREACHABLE),
+        "null_rank": np.where(null != ABSENT, null_at_least, UNREACHABLE),
         "null_reference": null_place,
         "subset_rank": _subset_ranks(scores, targets, rows, query, own),
         "top": top[: stop - start],
@@ -325,9 +329,9 @@ def _subset_ranks(scores: Scores, targets: Targets, rows: slice, query: Ints, ow
 
 def _subset_top(scores: Scores, targets: Targets, start: int, stop: int) -> Ints:
     """Each query's subset by falling score, without its reference."""
-    sizes = np.diff(targets.subset_offsets)
-    top = np.full((stop - start, int(sizes.max(initial=0))), ABSENT, np.int64)
-    for query in range(start, stop):
+    largest = int(np.diff(targets.subset_offsets).max(initial=0))
+    top = np.full((stop - start, largest), ABSENT, np.int64)
+    for query in range(start, stop) if largest else ():
         members = targets.subset_index[targets.subset_offsets[query] : targets.subset_offsets[query + 1]]
         members = members[(members != ABSENT) & (members != targets.reference[query])]
         of_members = scores.at(np.full(len(members), query - start), members)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +14,9 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
+
+_LONG_ROW = 2**16
+_MAX_THREADS = 8
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -31,12 +36,8 @@ class Scores(Protocol):
         """The scores at these places: float32 [n]."""
         ...
 
-    def greater(self, rows: Ints, thresholds: Floats) -> Ints:
-        """How many scores of a row are greater than its threshold: int64 [n]."""
-        ...
-
-    def at_least(self, rows: Ints, thresholds: Floats) -> Ints:
-        """How many scores of a row are at least as great as its threshold: int64 [n]."""
+    def counts(self, rows: Ints, own: Floats, null: Floats) -> tuple[Ints, Ints, Ints]:
+        """How many scores of a row are > `own`, >= `own` and >= `null`: int64 [n] each."""
         ...
 
     def row(self, row: int) -> Floats:
@@ -89,34 +90,42 @@ class _NumpyScorer:
         return NumpyScores(block)
 
 
-class NumpyScores:
+class NumpyScores(Scores):
     """Scores in a float32 matrix [n_queries, n_gallery]."""
 
     def __init__(self, block: Floats) -> None:
         self._block = block
 
     def at(self, rows: Ints, columns: Ints) -> Floats:
+        """See `Scores.at`."""
         return self._block[rows, columns]
 
-    def greater(self, rows: Ints, thresholds: Floats) -> Ints:
-        return self._counts(np.greater, rows, thresholds)
+    def counts(self, rows: Ints, own: Floats, null: Floats) -> tuple[Ints, Ints, Ints]:
+        """See `Scores.counts`."""
+        found = np.empty((3, len(rows)), np.int64)
 
-    def at_least(self, rows: Ints, thresholds: Floats) -> Ints:
-        return self._counts(np.greater_equal, rows, thresholds)
+        def count(positions: Ints) -> None:
+            hits = np.empty(self._block.shape[1], bool)
+            # All counts of a row follow each other, while its scores are in the cache.
+            for position in positions.tolist():
+                scores, threshold = self._block[rows[position]], own[position]
+                found[0, position] = np.count_nonzero(np.greater(scores, threshold, out=hits))
+                found[1, position] = np.count_nonzero(np.greater_equal(scores, threshold, out=hits))
+                found[2, position] = np.count_nonzero(np.greater_equal(scores, null[position], out=hits))
+
+        # numpy lets other threads run while it compares; short rows would spend that time taking turns.
+        threads = min(_MAX_THREADS, len(os.sched_getaffinity(0))) if self._block.shape[1] >= _LONG_ROW else 1
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(count, np.array_split(np.arange(len(rows)), threads)))
+        return found[0], found[1], found[2]
 
     def row(self, row: int) -> Floats:
+        """See `Scores.row`."""
         scores: Floats = self._block[row]
         return scores
 
-    def _counts(self, compare: np.ufunc, rows: Ints, thresholds: Floats) -> Ints:
-        # One row at a time, for a row and its outcome stay in the cache.
-        block, outcome = self._block, np.empty(self._block.shape[1], bool)
-        pairs = zip(rows.tolist(), thresholds, strict=True)
-        return np.array(
-            [np.count_nonzero(compare(block[row], threshold, out=outcome)) for row, threshold in pairs], np.int64
-        )
-
     def top(self, k: int) -> tuple[Ints, Floats]:
+        """See `Scores.top`."""
         if k == 0:
             return _no_top(len(self._block))
         top = np.array([_top_of_row(row, k) for row in self._block])
@@ -180,32 +189,26 @@ class _TorchScores:
         found = self._block[torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)]
         return found.cpu().numpy()
 
-    def greater(self, rows: Ints, thresholds: Floats) -> Ints:
-        return self._counts(lambda block, limits: block > limits, rows, thresholds)
-
-    def at_least(self, rows: Ints, thresholds: Floats) -> Ints:
-        return self._counts(lambda block, limits: block >= limits, rows, thresholds)
-
-    def row(self, row: int) -> Floats:
-        scores: Floats = self._block[row].cpu().numpy()
-        return scores
-
-    def _counts(
-        self, compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], rows: Ints, thresholds: Floats
-    ) -> Ints:
+    def counts(self, rows: Ints, own: Floats, null: Floats) -> tuple[Ints, Ints, Ints]:
         import torch
 
-        counts = np.empty(len(rows), np.int64)
-        # The n-th threshold of every row at once, for n = 0, 1, ...: most rows have only one.
+        found = np.empty((3, len(rows)), np.int64)
+        # The n-th thresholds of every row at once, for n = 0, 1, ...: most rows have only one.
         order = np.argsort(rows, kind="stable")
         nth = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])
         for n in range(int(nth.max(initial=-1)) + 1):
             chosen = order[nth == n]
-            limits = np.zeros((len(self._block), 1), np.float32)  # rows without an n-th threshold count in vain
-            limits[rows[chosen], 0] = thresholds[chosen]
-            hits = compare(self._block, torch.from_numpy(limits).to(self._block.device))
-            counts[chosen] = hits.count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
-        return counts
+            limits = np.zeros((2, len(self._block), 1), np.float32)  # rows without an n-th threshold count in vain
+            limits[:, rows[chosen], 0] = own[chosen], null[chosen]
+            of_own, of_null = torch.from_numpy(limits).to(self._block.device)
+            hits = (self._block > of_own, self._block >= of_own, self._block >= of_null)
+            for counts, hit in zip(found, hits, strict=True):
+                counts[chosen] = hit.count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
+        return found[0], found[1], found[2]
+
+    def row(self, row: int) -> Floats:
+        scores: Floats = self._block[row].cpu().numpy()
+        return scores
 
     def top(self, k: int) -> tuple[Ints, Floats]:
         if k == 0:

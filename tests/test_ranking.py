@@ -18,6 +18,7 @@ from circus_bench.ranking import (
     Targets,
     check_embeddings,
     null_targets,
+    rank_scores,
     rank_targets,
 )
 from circus_bench.scorers import Backend
@@ -369,3 +370,23 @@ def test_a_random_ranker_scores_the_chance_level_on_subsets() -> None:
     first = (rank_targets(queries, gallery, targets=targets).subset_rank == 1).mean()
     # Three standard errors of a share of 0.2 over 2,500 queries: 3 sqrt(0.16 / 2500) = 0.024; 1/6 lies outside.
     assert abs(first - 0.2) < 0.024
+
+
+def test_ranks_from_given_scores_are_those_of_the_embeddings() -> None:
+    rng = np.random.default_rng(0)
+    queries, gallery = (rng.integers(1, 9, (n, 3)).astype(np.float32) for n in (20, 70_000))
+    targets = Targets.of(rng.integers(0, 70_000, (20, 2)).tolist(), rng.integers(0, 70_000, 20).tolist())
+    given = rank_scores(queries @ gallery.T, targets=targets, top_k=5)
+    ranked = rank_targets(queries, gallery, targets=targets, top_k=5)
+    for field in fields(Ranking):
+        assert np.array_equal(getattr(given, field.name), getattr(ranked, field.name)), field.name
+
+
+def test_images_without_a_score_rank_below_every_target() -> None:
+    scores = np.array([[np.nan, 1, -np.inf, 2]], np.float32)
+    assert rank_scores(scores, targets=Targets.of([[1]], [ABSENT])).rank.tolist() == [2]
+
+
+def test_a_target_without_a_score_is_refused() -> None:
+    with pytest.raises(EmbeddingError, match="without a finite score in the rows 1: 0"):
+        rank_scores(np.array([[np.nan, 1]], np.float32), targets=Targets.of([[0]], [ABSENT]))
