@@ -20,10 +20,7 @@ def setup_cfg() -> configparser.ConfigParser:
 
 
 def test_setup_cfg_lists_every_package() -> None:
-    found = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for path in (ROOT / "circus_bench").rglob("__init__.py")
-    }
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "circus_bench").rglob("__init__.py")}
     mapped = {"circus_bench.cards", "circus_bench.dataset_scripts", "circus_bench.tasks"}
     assert {*setup_cfg()["options"]["packages"].split()} == found | mapped
 
