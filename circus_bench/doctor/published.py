@@ -101,6 +101,10 @@ PUBLISHED: dict[str, dict[str, tuple[tuple[int, str], ...]]] = {
         "queries": ((1634, _RMIR),),
         "gallery": ((35803, _RMIR),),
     },
+    "rmir/train": {
+        "queries": ((6687, _RMIR),),
+        "gallery": ((35803, _RMIR),),
+    },
 }
 """Protocol id (with the category, where each has a gallery of its own) to what is counted to its published values."""
 

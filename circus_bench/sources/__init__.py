@@ -35,6 +35,7 @@ _MODULE_OF = {
     "lasco/val": "lasco",
     "lasco/val+cl-lasco": "lasco",
     "rmir/test": "rmir",
+    "rmir/train": "rmir",
     "mbeir": "mbeir",
     "dataset": "dataset",
     "scenes/test": "scenes",

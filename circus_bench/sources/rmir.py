@@ -57,17 +57,18 @@ COLUMNS: Mapping[str, str] = {
     "category": "category",
     "pool_id": "id",
 }
+SPLITS = ("test", "train")
 PROTOCOLS = {
-    "rmir/test": Protocol(
-        id="rmir/test",
+    f"rmir/{split}": Protocol(
+        id=f"rmir/{split}",
         reference=ReferencePolicy.KEPT,
         gallery="the shared pool, the input image left in it where the pool has it",
         positives="all positives of the query",
         captions="the question, unchanged",
     )
+    for split in SPLITS
 }
-# Published by the authors of RMIR. The number of positives is not.
-_QUERY_PLACES = ("test.jsonl", "test.parquet", "test.csv", "test.json")
+_QUERY_SUFFIXES = (".jsonl", ".parquet", ".csv", ".json")
 _POOL_PLACES = ("pool.txt", "pool.jsonl", "pool.parquet", "pool.csv", "pool.json")
 
 
@@ -89,11 +90,11 @@ def load(
     """Read RMIR.
 
     Args:
-        protocol: `rmir/test`.
+        protocol: `rmir/test` (benchmark `rmir`) or `rmir/train` (benchmark `rmir-train`); both search the same pool.
         folder: holds the files.
         images: image id to the bytes of its file; without them the benchmark has annotations only.
         allow: defects to allow.
-        queries: the file of queries, relative to `folder`; `test` with a known suffix by default.
+        queries: the file of queries, relative to `folder`; the split's name with a known suffix by default.
         pool: the file of pool ids, likewise; `pool` with a known suffix by default.
         columns: field to column, for the fields whose column has another name than the default one.
 
@@ -106,14 +107,16 @@ def load(
     if unknown:
         raise BenchmarkError(f"the column mapping names unknown fields {unknown}; known: {', '.join(COLUMNS)}")
     names = {**COLUMNS, **(columns or {})}
-    path = locate(folder, *([str(queries)] if queries else _QUERY_PLACES), origin=ORIGIN.place)
+    split = protocol.partition("/")[2]
+    places = [str(queries)] if queries else [split + suffix for suffix in _QUERY_SUFFIXES]
+    path = locate(folder, *places, origin=ORIGIN.place)
     pool_path = locate(folder, *([str(pool)] if pool else _POOL_PLACES), origin=ORIGIN.place)
     rows = read_rows(path, origin=ORIGIN.place)
     require_one_kind(rows, names["id"], path=path)
     require_one_kind(rows, names["image"], names["positives"], path=path)
     made = tuple(_query(row, names, path) for row in rows)
     return Benchmark(
-        name="rmir",
+        name="rmir" if split == "test" else f"rmir-{split}",
         protocol=PROTOCOLS[protocol],
         queries=made,
         gallery=Gallery(_pool(pool_path, names["pool_id"]), images),
@@ -121,7 +124,7 @@ def load(
             ORIGIN,
             [path, pool_path],
             folder=folder or path.parent,
-            split="test",
+            split=split,
             counts={
                 "rows": len(rows),
                 "queries": len(made),

@@ -21,6 +21,7 @@ RULES = {
     "lasco/val": ("val2014/COCO_val2014_000000000042.jpg", "42", "val2014/000000000042.jpg"),
     "mbeir/toy": ("mbeir_images/toy/a.png", "mbeir_images/toy/a.png", "toy/a.png"),
     "rmir/test": ("pool/p1.jpg", "p1", "pool/notes.txt"),
+    "rmir/train": ("pool/p1.jpg", "p1", "pool/notes.txt"),
     "dataset/mine": ("pictures/a.webp", "a", "pictures/a.gif"),
     "scenes/test": ("scene-00001.png", "scene-00001", "notes.txt"),
     "unheard/of": ("a.png", "a", "a.txt"),
