@@ -59,7 +59,8 @@ def test_a_constant_encoder_makes_every_query_unresolved(constant: Run) -> None:
 
 
 def test_all_targets_of_a_constant_encoder_are_tied(constant: Run) -> None:
-    assert audit_runs([constant]).scores[0].ties == dict.fromkeys(Condition, 1.0)
+    ties = audit_runs([constant]).scores[0].ties
+    assert {condition: share.value for condition, share in ties.items()} == dict.fromkeys(Condition, 1.0)
 
 
 @CONDITIONS

@@ -25,8 +25,15 @@ Encode = Callable[..., bytes]
 GALLERY = tuple(f"g{number}" for number in range(10))
 
 
-def query(name: Any, *, reference: Any = "g9", text: str = "make it red", targets: tuple[Any, ...] = ("g0",)) -> Query:
-    return Query(name, reference, text, targets)
+def query(
+    name: Any,
+    *,
+    reference: Any = "g9",
+    text: str = "make it red",
+    targets: tuple[Any, ...] = ("g0",),
+    subset: tuple[str, ...] = (),
+) -> Query:
+    return Query(name, reference, text, targets, subset=subset)
 
 
 SOUND = query("sound")
@@ -96,6 +103,12 @@ CASES = [
         "targets are not in the gallery (7: 'x0', 'x1', 'x2', 'x3', 'x4', ...)",
         tuple(f"x{number}" for number in range(7)),
         queries=tuple(query(f"q{number}", targets=("g0", f"x{number}")) for number in range(7)),
+    ),
+    Case(
+        Defect.DANGLING_SUBSET,
+        "images of subsets are not in the gallery (7: 'x0', 'x1', 'x2', 'x3', 'x4', ...)",
+        tuple(f"x{number}" for number in range(7)),
+        queries=tuple(query(f"q{number}", targets=("g0",), subset=("g0", f"x{number}")) for number in range(7)),
     ),
     Case(
         Defect.REFERENCE_IS_TARGET,
