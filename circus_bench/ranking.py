@@ -1,12 +1,13 @@
 """Exact ranks in the whole gallery, and the top-k, in one streamed pass.
 
-A rank is found by counting, never by sorting: it does not depend on ids, on the order of the gallery or on k. The score
-of a target is read from the same matrix product as the scores of its competitors, for the last bits of two products
-differ. Ties count against the model; see "Definitions" in docs/definitions.md.
+A rank is found by counting, never by sorting: it does not depend on ids, on the order of the gallery or on k. Scores
+are compared exactly (see `circus_bench.scorers`). Ties count against the model; see "Definitions" in
+docs/definitions.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, EmbeddingError, some
-from circus_bench.scorers import Backend, NumpyScores, Scores, scorer_of
+from circus_bench.scorers import Backend, Scores, given_scores, scorer_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -29,8 +30,9 @@ ABSENT = -1
 """The gallery index of an image that is not in the gallery."""
 
 DEFAULT_MEMORY = 512 * 2**20
-_MIN_ROWS = 64  # the bits of a matrix product change with the row count only below this
+_MIN_ROWS = 64  # a product of fewer rows hardly takes less time
 _MAX_ROWS = 1024  # beyond this the product gains no more speed
+_ROW_STEP = 32  # a product of 221 rows takes longer than one of 224
 
 
 class ReferencePlace(IntEnum):
@@ -133,9 +135,10 @@ def rank_targets(
     backend: Backend = Backend.NUMPY,
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
+    longest: float | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Ranking:
-    """Rank every target in the whole gallery by fp32 inner product (cosine when the rows are of unit length).
+    """Rank every target in the whole gallery by inner product (cosine when the rows are of unit length).
 
     Args:
         queries: float32 [n_queries, dim].
@@ -145,6 +148,7 @@ def rank_targets(
         backend: `numpy`, or `torch` on `device`.
         device: a torch device such as `cuda`; the gallery must fit on it.
         memory: bytes that the block of scores may take.
+        longest: length of the longest gallery row, 1 for unit vectors; a pass over the gallery finds it when None.
         advance: called with the number of queries done, for a progress bar.
 
     Raises:
@@ -162,7 +166,7 @@ def rank_targets(
         raise CircusError(f"a target has gallery index {targets.index.max()} in a gallery of {len(gallery)}")
     top_k = min(top_k, len(gallery))
     blocks = _blocks(len(queries), len(gallery), memory)
-    scorer = scorer_of(gallery, backend=backend, device=device)
+    scorer = scorer_of(gallery, backend=backend, longest=longest or _longest(gallery), device=device)
     parts = []
     with scorer.precision():
         for start, stop in blocks:
@@ -193,7 +197,9 @@ def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
     unscored = targets.query[(targets.index != ABSENT) & ~np.isfinite(own)]
     if len(unscored):
         raise EmbeddingError(f"targets without a finite score in the rows {some(unscored.tolist())}")
-    return Ranking(**_rank_block(NumpyScores(scores), targets, 0, len(scores), top_k=min(top_k, scores.shape[1])))
+    if np.isnan(scores).any():
+        scores = np.where(np.isnan(scores), np.float32(-np.inf), scores)
+    return Ranking(**_rank_block(given_scores(scores), targets, 0, len(scores), top_k=min(top_k, scores.shape[1])))
 
 
 def null_targets(offsets: Ints, index: Ints, reference: Ints, *, seed: int = 0) -> Ints:
@@ -246,6 +252,12 @@ def unusable_rows(embeddings: Floats) -> Ints:
     return np.flatnonzero(~np.isfinite(squares) | (squares == 0))
 
 
+def _longest(embeddings: Floats) -> float:
+    """Length of the longest row; rows that are not finite are left to `_check_gallery`."""
+    squares = np.einsum("ij,ij->i", embeddings, embeddings)
+    return math.sqrt(np.max(squares, initial=0, where=np.isfinite(squares)))
+
+
 def _check_shape(embeddings: Floats, kind: str) -> None:
     if embeddings.ndim != 2 or embeddings.dtype != np.float32 or 0 in embeddings.shape:
         raise EmbeddingError(f"{kind}s must be a non-empty float32 matrix, found {embeddings.dtype} {embeddings.shape}")
@@ -276,7 +288,9 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
     own = scores.at(query, np.maximum(index, 0))
     other = scores.at(query, np.maximum(null, 0))
     of_reference = scores.at(query, np.maximum(reference, 0))
-    greater, at_least, null_at_least = scores.counts(query, own, other)
+    # Both counts of a row follow each other, while its scores are in the cache.
+    greater, at_least = scores.counts(np.repeat(query, 2), np.stack([own, other], axis=1).ravel())
+    greater, at_least, null_at_least = greater[::2], at_least[::2], at_least[1::2]
 
     reachable = index != ABSENT
     before, after = _tied_siblings(query, own, reachable)
@@ -294,7 +308,7 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
 
     null_place = _places(of_reference, other, reference, null)
     null_place[null == ABSENT] = ReferencePlace.ABSENT
-    top, top_score = scores.top(top_k)
+    top, top_score = scores.top(top_k, n_rows=stop - start)
     return {
         "rank": np.where(reachable, rank, UNREACHABLE),
         "ties": np.where(reachable, ties, 0),
@@ -302,8 +316,8 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
         "null_rank": np.where(null != ABSENT, null_at_least, UNREACHABLE),
         "null_reference": null_place,
         "subset_rank": _subset_ranks(scores, targets, rows, query, own),
-        "top": top[: stop - start],
-        "top_score": top_score[: stop - start],
+        "top": top,
+        "top_score": top_score,
         "subset_top": _subset_top(scores, targets, start, stop),
     }
 
@@ -369,13 +383,13 @@ def _reference_rows(targets: Targets) -> Ints:
 
 
 def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]]:
-    rows = min(memory // (4 * n_gallery), _MAX_ROWS)
+    rows = min(memory // (4 * n_gallery), _MAX_ROWS) // _ROW_STEP * _ROW_STEP
     if rows < _MIN_ROWS:
         raise CircusError(
             f"{memory / 2**20:.0f} MiB do not hold {_MIN_ROWS} rows of {n_gallery:,} scores; "
             f"allow at least {_MIN_ROWS * 4 * n_gallery / 2**20:.0f} MiB"
         )
-    count = -(-n_queries // rows)
+    count = -(-n_queries // (rows - 1))  # one row is left for the check row
     bounds = np.linspace(0, n_queries, count + 1).round().astype(int).tolist()
     return list(pairwise(bounds))
 
@@ -383,8 +397,9 @@ def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]
 def _padded(queries: Floats, *, check: bool) -> Floats:
     """A block's queries, and below them the check row if there is to be one.
 
-    Zero rows fill a block up to `_MIN_ROWS`, so that a small block gives the same bits as a large one.
+    Zero rows fill a block up to `_MIN_ROWS`, and beyond to a multiple of `_ROW_STEP`.
     """
     checks = [np.random.default_rng(0).standard_normal((1, queries.shape[1]), np.float32)] if check else []
-    fill = np.zeros((max(0, _MIN_ROWS - len(queries) - check), queries.shape[1]), np.float32)
+    used = len(queries) + check
+    fill = np.zeros((max(_MIN_ROWS - used, -used % _ROW_STEP), queries.shape[1]), np.float32)
     return np.concatenate([queries, *checks, fill]) if check or len(fill) else queries

@@ -230,6 +230,7 @@ def run_benchmark(
             backend=backend,
             device=device,
             memory=memory,
+            longest=1.0,
         )
         results[condition] = ConditionResult(ranking, _ids(ranking.top, benchmark), _ids(ranking.subset_top, benchmark))
     manifest = Manifest(

@@ -1,9 +1,17 @@
-"""Blocks of scores by numpy or torch: fp32 products of queries and a gallery, and what ranking asks of them."""
+"""Scores of queries against a gallery, by numpy or torch, compared as if they had been computed exactly.
+
+A matrix product in fp32 does not give equal vectors equal scores: the last bits depend on the place of a row in the
+product, on the number of threads and on the machine. So it only decides between scores that lie further apart than its
+rounding error. Those nearer are compared by their fp64 inner products, rounded to fp32. Comparisons, and with them
+ranks, ties and the top-k, then depend on nothing but the two vectors: not on the order of the gallery, the cut into
+blocks, the number of processes, or the device.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
@@ -17,9 +25,13 @@ if TYPE_CHECKING:
 
 _LONG_ROW = 2**16
 _MAX_THREADS = 8
+_PAIR_ELEMENTS = 2**18  # of the vectors multiplied at a time: they stay in the cache
+_MANY_PAIRS = 2**16
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Pairs = tuple[Ints, Ints]
+"""Places in a block of scores: rows and columns, sorted by row, then column."""
 
 
 class Backend(StrEnum):
@@ -29,24 +41,70 @@ class Backend(StrEnum):
     TORCH = "torch"
 
 
-class Scores(Protocol):
-    """A block of scores: queries by gallery."""
-
-    def at(self, rows: Ints, columns: Ints) -> Floats:
-        """The scores at these places: float32 [n]."""
-        ...
-
-    def counts(self, rows: Ints, own: Floats, null: Floats) -> tuple[Ints, Ints, Ints]:
-        """How many scores of a row are > `own`, >= `own` and >= `null`: int64 [n] each."""
-        ...
+class Block(Protocol):
+    """A block of scores as a back end computed it: queries by gallery."""
 
     def row(self, row: int) -> Floats:
         """All scores of a row: float32 [n_columns]."""
         ...
 
-    def top(self, k: int) -> tuple[Ints, Floats]:
-        """Columns and scores of the k greatest of every row, falling, ties by column: [n_rows, k]."""
+    def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
+        """Sort the scores of a row into those above, within and below a range, for several ranges.
+
+        Args:
+            rows: int64 [n], the row that each range is about.
+            low: float32 [n]; `high` likewise.
+            high: the range's upper end, which belongs to it.
+
+        Returns:
+            How many scores are above: int64 [n]. The ranges and columns of the scores within, by range, then column.
+        """
         ...
+
+    def best(self, k: int, *, slack: Floats) -> Pairs:
+        """Places in the first len(slack) rows with a score not lower than the k-th greatest of the row minus slack."""
+        ...
+
+
+class Scores:
+    """A block of scores, compared exactly.
+
+    Args:
+        block: the scores as computed.
+        exact: the scores at given rows and columns, float32 [n].
+        doubt: float32 [n_rows], how far a computed score of a row may lie from the exact one.
+    """
+
+    def __init__(self, block: Block, *, exact: Callable[[Ints, Ints], Floats], doubt: Floats) -> None:
+        self.at = exact
+        self.row = block.row
+        self._block = block
+        self._doubt = doubt
+
+    def counts(self, rows: Ints, own: Floats) -> tuple[Ints, Ints]:
+        """How many scores of a row are > `own` and >= `own`: int64 [n] each.
+
+        Args:
+            rows: int64 [n], sorted.
+            own: float32 [n], scores that `at` gave.
+        """
+        doubt = self._doubt[rows]
+        above, position, column = self._block.around(rows, low=own - doubt, high=own + doubt)
+        near, limit = self.at(rows[position], column), own[position]
+        greater = above + np.bincount(position[near > limit], minlength=len(rows))
+        return greater, above + np.bincount(position[near >= limit], minlength=len(rows))
+
+    def top(self, k: int, *, n_rows: int) -> tuple[Ints, Floats]:
+        """Columns and scores of the k greatest of the first rows, falling, ties by column: [n_rows, k]."""
+        if k == 0:
+            return np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32)
+        # The k-th greatest and its rivals may both be off, in opposite directions.
+        row, column = self._block.best(k, slack=2 * self._doubt[:n_rows])
+        score = self.at(row, column)
+        order = np.lexsort((column, -score, row))
+        first = np.searchsorted(row, np.arange(n_rows))
+        chosen = order[first[:, None] + np.arange(k)]
+        return column[chosen], score[chosen]
 
 
 class Scorer(Protocol):
@@ -61,102 +119,159 @@ class Scorer(Protocol):
         ...
 
 
-def scorer_of(gallery: Floats, *, backend: Backend, device: str | None = None) -> Scorer:
+def scorer_of(gallery: Floats, *, backend: Backend, longest: float, device: str | None = None) -> Scorer:
     """Make the scorer of a gallery.
 
     Args:
         gallery: float32 [n_gallery, dim].
         backend: `numpy`, or `torch` on `device`.
+        longest: length of its longest row; it bounds the rounding error of the products.
         device: a torch device; the CPU by default.
     """
-    return _TorchScorer(gallery, device or "cpu") if backend is Backend.TORCH else _NumpyScorer(gallery)
+    if backend is Backend.TORCH:
+        return _TorchScorer(gallery, longest, device or "cpu")
+    return _NumpyScorer(gallery, longest)
+
+
+def given_scores(scores: Floats) -> Scores:
+    """Scores that are there already, and exact as they are: float32 [n_queries, n_gallery], no NaN."""
+    return Scores(
+        _NumpyBlock(scores),
+        exact=lambda rows, columns: scores[rows, columns],
+        doubt=np.zeros(len(scores), np.float32),
+    )
+
+
+class _PairProducts:
+    """Inner products of single pairs of a query and a gallery vector: taken in fp64, rounded to fp32."""
+
+    def __init__(self, gallery: Floats) -> None:
+        self._gallery = gallery
+        self._first: Ints | None = None
+
+    def of(self, queries: Floats) -> Callable[[Ints, Ints], Floats]:
+        """The function from rows of `queries` and of the gallery to their products."""
+
+        def products(rows: Ints, columns: Ints) -> Floats:
+            if len(rows) < _MANY_PAIRS:
+                return self._products(queries, rows, columns)
+            # So many near pairs come from equal vectors, of a collapsed encoder say: multiply each vector once.
+            pairs = rows * len(self._gallery) + self._first_equal()[columns]
+            unique, inverse = np.unique(pairs, return_inverse=True)
+            return self._products(queries, *np.divmod(unique, len(self._gallery)))[inverse]
+
+        return products
+
+    def _products(self, queries: Floats, rows: Ints, columns: Ints) -> Floats:
+        found = np.empty(len(rows), np.float32)
+        step = max(1, _PAIR_ELEMENTS // queries.shape[1])
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            found[part] = np.einsum("ij,ij->i", queries[rows[part]], self._gallery[columns[part]], dtype=np.float64)
+        return found
+
+    def _first_equal(self) -> Ints:
+        """For each gallery row the first that is equal to it: int64 [n_gallery]."""
+        if self._first is None:
+            seen: dict[bytes, int] = {}
+            first = (seen.setdefault(row.tobytes(), position) for position, row in enumerate(self._gallery))
+            self._first = np.fromiter(first, np.int64, len(self._gallery))
+        return self._first
+
+
+def _doubt(queries: Floats, longest: float) -> Floats:
+    """How far a fp32 product may lie from the exact one, for each query: float32 [n_queries].
+
+    The rounding errors of a sum add up like a random walk, so they grow with the root of its length; on top comes what
+    the first terms lose when vectors share a large common part. The factors are several times what BLAS libraries show
+    on random and on anisotropic vectors (`tests/test_scorers.py`); the bound that always holds would grow with the
+    length itself, and would put thousands of images in doubt.
+    """
+    lengths: Floats = np.sqrt(np.einsum("ij,ij->i", queries, queries))
+    return lengths * np.float32(longest * 2**-24 * (32 + math.sqrt(queries.shape[1]) / 2))
 
 
 class _NumpyScorer:
-    def __init__(self, gallery: Floats) -> None:
+    def __init__(self, gallery: Floats, longest: float) -> None:
         self._gallery = gallery
+        self._longest = longest
+        self._pairs = _PairProducts(gallery)
         self._buffer = np.empty(0, np.float32)
 
     def precision(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def scores(self, queries: Floats) -> NumpyScores:
+    def scores(self, queries: Floats) -> Scores:
         shape = (len(queries), len(self._gallery))
         if self._buffer.size < shape[0] * shape[1]:
             self._buffer = np.empty(shape[0] * shape[1], np.float32)
         block = self._buffer[: shape[0] * shape[1]].reshape(shape)
         with np.errstate(invalid="ignore", over="ignore"):  # whoever asked checks what came out
             np.matmul(queries, self._gallery.T, out=block)
-        return NumpyScores(block)
+        return Scores(_NumpyBlock(block), exact=self._pairs.of(queries), doubt=_doubt(queries, self._longest))
 
 
-class NumpyScores(Scores):
-    """Scores in a float32 matrix [n_queries, n_gallery]."""
-
+class _NumpyBlock:
     def __init__(self, block: Floats) -> None:
         self._block = block
 
-    def at(self, rows: Ints, columns: Ints) -> Floats:
-        """See `Scores.at`."""
-        return self._block[rows, columns]
+    def row(self, row: int) -> Floats:
+        scores: Floats = self._block[row]
+        return scores
 
-    def counts(self, rows: Ints, own: Floats, null: Floats) -> tuple[Ints, Ints, Ints]:
-        """See `Scores.counts`."""
-        found = np.empty((3, len(rows)), np.int64)
+    def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
+        above = np.empty(len(rows), np.int64)
+        within: list[Ints] = [np.empty(0, np.int64)] * len(rows)
 
-        def count(positions: Ints) -> None:
-            hits = np.empty(self._block.shape[1], bool)
-            # All counts of a row follow each other, while its scores are in the cache.
+        def visit(positions: Ints) -> None:
+            over = np.empty(self._block.shape[1], bool)
+            inside = np.empty_like(over)
             for position in positions.tolist():
-                scores, threshold = self._block[rows[position]], own[position]
-                found[0, position] = np.count_nonzero(np.greater(scores, threshold, out=hits))
-                found[1, position] = np.count_nonzero(np.greater_equal(scores, threshold, out=hits))
-                found[2, position] = np.count_nonzero(np.greater_equal(scores, null[position], out=hits))
+                scores = self._block[rows[position]]
+                above[position] = np.count_nonzero(np.greater(scores, high[position], out=over))
+                np.greater_equal(scores, low[position], out=inside)
+                within[position] = np.flatnonzero(np.not_equal(inside, over, out=inside))
 
         # numpy lets other threads run while it compares; short rows would spend that time taking turns.
         threads = min(_MAX_THREADS, len(os.sched_getaffinity(0))) if self._block.shape[1] >= _LONG_ROW else 1
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(count, np.array_split(np.arange(len(rows)), threads)))
-        return found[0], found[1], found[2]
+            list(pool.map(visit, np.array_split(np.arange(len(rows)), threads)))
+        return above, np.repeat(np.arange(len(rows)), [len(columns) for columns in within]), _joined(within)
 
-    def row(self, row: int) -> Floats:
-        """See `Scores.row`."""
-        scores: Floats = self._block[row]
-        return scores
-
-    def top(self, k: int) -> tuple[Ints, Floats]:
-        """See `Scores.top`."""
-        if k == 0:
-            return _no_top(len(self._block))
-        top = np.array([_top_of_row(row, k) for row in self._block])
-        return top, np.take_along_axis(self._block, top, axis=1)
+    def best(self, k: int, *, slack: Floats) -> Pairs:
+        columns = [_best_of_row(self._block[row], k, limit) for row, limit in enumerate(slack)]
+        return np.repeat(np.arange(len(columns)), [len(of_row) for of_row in columns]), _joined(columns)
 
 
-def _no_top(rows: int) -> tuple[Ints, Floats]:
-    return np.empty((rows, 0), np.int64), np.empty((rows, 0), np.float32)
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _top_of_row(scores: Floats, k: int) -> Ints:
-    """Indices of the k greatest scores, falling; ties by index.
+def _best_of_row(scores: Floats, k: int, slack: np.float32) -> Ints:
+    """Columns of a row whose score is not lower than the k-th greatest minus the slack.
 
     The k-th greatest of the maxima of disjoint groups bounds the k-th greatest score from below, so that only the few
-    scores above that bound need sorting.
+    scores above that bound need to be partitioned.
     """
     groups = 4 * k
-    if len(scores) < 4 * groups:
-        return np.argsort(-scores, kind="stable")[:k]
-    whole = len(scores) // groups * groups
-    maxima = scores[:whole].reshape(-1, groups).max(axis=0)
-    bound = np.partition(maxima, groups - k)[groups - k]
-    candidates = np.flatnonzero(scores >= bound)
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
+    candidates = np.arange(len(scores))
+    if len(scores) >= 4 * groups:
+        whole = len(scores) // groups * groups
+        maxima = scores[:whole].reshape(-1, groups).max(axis=0)
+        candidates = np.flatnonzero(scores >= np.partition(maxima, groups - k)[groups - k] - slack)
+    of_candidates = scores[candidates]
+    kth = np.partition(of_candidates, len(candidates) - k)[len(candidates) - k]
+    best: Ints = candidates[of_candidates >= kth - slack]
+    return best
 
 
 class _TorchScorer:
-    def __init__(self, gallery: Floats, device: str) -> None:
+    def __init__(self, gallery: Floats, longest: float, device: str) -> None:
         import torch
 
         self._device = device
+        self._longest = longest
+        self._pairs = _PairProducts(gallery)
         self._gallery = torch.from_numpy(np.ascontiguousarray(gallery)).to(device)
 
     @contextmanager
@@ -172,52 +287,48 @@ class _TorchScorer:
         finally:
             torch.set_float32_matmul_precision(chosen)
 
-    def scores(self, queries: Floats) -> _TorchScores:
+    def scores(self, queries: Floats) -> Scores:
         import torch
 
-        return _TorchScores(torch.from_numpy(np.ascontiguousarray(queries)).to(self._device) @ self._gallery.T)
+        block = torch.from_numpy(np.ascontiguousarray(queries)).to(self._device) @ self._gallery.T
+        return Scores(_TorchBlock(block), exact=self._pairs.of(queries), doubt=_doubt(queries, self._longest))
 
 
-class _TorchScores:
+class _TorchBlock:
     def __init__(self, block: torch.Tensor) -> None:
         self._block = block
-
-    def at(self, rows: Ints, columns: Ints) -> Floats:
-        import torch
-
-        device = self._block.device
-        found = self._block[torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)]
-        return found.cpu().numpy()
-
-    def counts(self, rows: Ints, own: Floats, null: Floats) -> tuple[Ints, Ints, Ints]:
-        import torch
-
-        found = np.empty((3, len(rows)), np.int64)
-        # The n-th thresholds of every row at once, for n = 0, 1, ...: most rows have only one.
-        order = np.argsort(rows, kind="stable")
-        nth = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])
-        for n in range(int(nth.max(initial=-1)) + 1):
-            chosen = order[nth == n]
-            limits = np.zeros((2, len(self._block), 1), np.float32)  # rows without an n-th threshold count in vain
-            limits[:, rows[chosen], 0] = own[chosen], null[chosen]
-            of_own, of_null = torch.from_numpy(limits).to(self._block.device)
-            hits = (self._block > of_own, self._block >= of_own, self._block >= of_null)
-            for counts, hit in zip(found, hits, strict=True):
-                counts[chosen] = hit.count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
-        return found[0], found[1], found[2]
 
     def row(self, row: int) -> Floats:
         scores: Floats = self._block[row].cpu().numpy()
         return scores
 
-    def top(self, k: int) -> tuple[Ints, Floats]:
-        if k == 0:
-            return _no_top(len(self._block))
-        score, index = (part.cpu().numpy() for part in self._block.topk(k, dim=1))
-        order = np.lexsort((index, -score), axis=1)
-        top = np.take_along_axis(index, order, axis=1)
-        # topk chooses freely among scores tied at its end; those rows are settled by the rule.
-        crowded = (self._block >= self._block.new_tensor(score[:, -1:])).sum(dim=1).cpu().numpy() > k
-        for row in np.flatnonzero(crowded):
-            top[row] = _top_of_row(self._block[row].cpu().numpy(), k)
-        return top, np.take_along_axis(score, order, axis=1)
+    def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
+        import torch
+
+        above = np.empty(len(rows), np.int64)
+        positions, columns = [], []
+        # The n-th ranges of every row at once, for n = 0, 1, ...: most rows have only one.
+        nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        for n in range(int(nth.max(initial=-1)) + 1):
+            chosen = np.flatnonzero(nth == n)
+            limits = np.full((2, len(self._block), 1), np.inf, np.float32)  # nothing is in the range of other rows
+            limits[:, rows[chosen], 0] = low[chosen], high[chosen]
+            lower, upper = torch.from_numpy(limits).to(self._block.device)
+            over = self._block > upper
+            above[chosen] = over.count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
+            row, column = ((self._block >= lower) & ~over).nonzero().T.cpu().numpy()
+            position_of = np.zeros(len(self._block), np.int64)
+            position_of[rows[chosen]] = chosen
+            positions.append(position_of[row])
+            columns.append(column)
+        position, column = _joined(positions), _joined(columns)
+        order = np.lexsort((column, position))
+        return above, position[order], column[order]
+
+    def best(self, k: int, *, slack: Floats) -> Pairs:
+        import torch
+
+        block = self._block[: len(slack)]
+        limit = block.topk(k, dim=1).values[:, -1:] - torch.from_numpy(slack[:, None]).to(block.device)
+        row, column = (block >= limit).nonzero().T.cpu().numpy()
+        return row, column
