@@ -1,0 +1,98 @@
+"""Judgement: what one rater says of one item, as an event that is never changed.
+
+A rater who changes their mind makes a new event of a higher version; the judgement in force is the last one. Event logs
+travel as JSON lines, one event a line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from circus_bench.errors import FormatError
+from circus_bench.files import write_text
+
+
+class Role(StrEnum):
+    """In what role a judgement is made."""
+
+    RATER = "rater"
+    """Blind: has seen nobody else's judgement."""
+    ADJUDICATOR = "adjudicator"
+    """Decides after having seen the raters' judgements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one rater says of one item.
+
+    Attributes:
+        item: id of the item (see `circus_bench.validation.study.Item`).
+        rater: id of the rater.
+        label: one of the rubric's labels.
+        flags: ids of the rubric's steps that fail; empty for a valid query.
+        reasons: `<step>.<reason>` ids.
+        answers: follow-up id to the answer.
+        alternatives: gallery ids of panel images that answer the query as well.
+        note: free text.
+        seconds: time that the item was on the screen.
+        version: 1 for the first judgement of a rater on an item, then counted up.
+        role: rater or adjudicator.
+        event: unique id that the client gave, so that a repeated delivery is recognised.
+        time: UTC, ISO 8601, when the server took it.
+    """
+
+    item: str
+    rater: str
+    label: str
+    flags: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    answers: Mapping[str, bool] = field(default_factory=dict)
+    alternatives: tuple[str, ...] = ()
+    note: str = ""
+    seconds: float = 0.0
+    version: int = 1
+    role: Role = Role.RATER
+    event: str = ""
+    time: str = ""
+
+
+def in_force(judgements: Iterable[Judgement]) -> list[Judgement]:
+    """The last version of each rater's judgement of each item in each role, in the order of first appearance."""
+    last: dict[tuple[str, str, Role], Judgement] = {}
+    for judgement in judgements:
+        key = (judgement.item, judgement.rater, judgement.role)
+        if key not in last or judgement.version > last[key].version:
+            last[key] = judgement
+    return list(last.values())
+
+
+def write_judgements(path: Path, judgements: Iterable[Judgement]) -> None:
+    """Write an event log as JSON lines."""
+    rows = (json.dumps(dataclasses.asdict(j), sort_keys=True, ensure_ascii=False) + "\n" for j in judgements)
+    write_text(path, "".join(rows))
+
+
+def read_judgements(path: Path) -> list[Judgement]:
+    """Read an event log that `write_judgements` wrote.
+
+    Raises:
+        FormatError: a line is no judgement; the message names it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: cannot be read ({error})") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            lists = {name: tuple(row[name]) for name in ("flags", "reasons", "alternatives")}
+            found.append(Judgement(**{**row, **lists, "role": Role(row["role"])}))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{path}, line {number}: not a judgement ({error!r})") from error
+    return found

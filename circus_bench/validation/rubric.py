@@ -1,0 +1,140 @@
+"""Rubric: the questions that raters answer, as data.
+
+A rubric is a cascade of steps, each a question whose "no" rejects the query under a label. A judgement flags every step
+that fails; its label is the most severe of them, or the rubric's valid label when none fails. Follow-up questions are
+asked of valid queries only.
+
+Example:
+    >>> rubric = load_rubric()
+    >>> [step.id for step in rubric.steps], rubric.label_of({"breadth", "target"}), rubric.label_of(set())
+    (['text', 'reference', 'target', 'breadth'], 'INVALID_TARGET_IMAGE', 'VALIDATED')
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from circus_bench.errors import FormatError
+
+CIRCUS_RUBRIC = Path(__file__).parent / "rubrics" / "circus.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One question of the cascade.
+
+    Attributes:
+        id: short name; judgements flag it.
+        question: asked so that "yes" is good.
+        label: the label of a query that fails here.
+        title: what a failure means, for buttons.
+        key: the key that flags it.
+        severity: of the steps that fail, the one of highest severity gives the label.
+        reasons: reason id to wording; may be empty.
+    """
+
+    id: str
+    question: str
+    label: str
+    title: str
+    key: str
+    severity: int
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A yes-or-no question about a valid query.
+
+    Attributes:
+        id: short name.
+        question: its wording.
+        key: the key that answers yes.
+    """
+
+    id: str
+    question: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """What raters are asked.
+
+    Attributes:
+        id: its name.
+        version: raised with every change of a question.
+        title: its heading.
+        valid: the label of a query that passes every step.
+        valid_title: its wording, for buttons.
+        breadth: from this many other answers on, a query is too broad.
+        seconds: the time that a judgement usually takes.
+        steps: the cascade, in the order of asking.
+        follow_ups: asked of valid queries.
+    """
+
+    id: str
+    version: int
+    title: str
+    valid: str
+    valid_title: str
+    breadth: int
+    seconds: int
+    steps: tuple[Step, ...]
+    follow_ups: tuple[FollowUp, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The valid label, then those of the steps in their order."""
+        return (self.valid, *(step.label for step in self.steps))
+
+    def label_of(self, flags: Collection[str]) -> str:
+        """The label of a query that fails the steps with these ids."""
+        failed = [step for step in self.steps if step.id in flags]
+        return max(failed, key=lambda step: step.severity).label if failed else self.valid
+
+
+def load_rubric(path: Path = CIRCUS_RUBRIC, *, breadth: int | None = None) -> Rubric:
+    """Read a rubric from a TOML file laid out like `rubrics/circus.toml`.
+
+    Args:
+        path: the file; the rubric of the CIRCUS audit by default.
+        breadth: another threshold of breadth than the file's.
+
+    Raises:
+        FormatError: the file is not TOML, lacks a field, or repeats a label, an id, a key or a severity.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content["breadth"] = breadth or content["breadth"]
+        return _rubric(content)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FormatError(f"{path}: not a TOML file ({error})") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path}: not a rubric ({error!r}); compare {CIRCUS_RUBRIC.name}") from error
+
+
+def _rubric(content: Mapping[str, Any]) -> Rubric:
+    def filled(text: str) -> str:
+        return text.format(breadth=content["breadth"])
+
+    steps = tuple(
+        Step(**{**step, "question": filled(step["question"]), "title": filled(step["title"])})
+        for step in content["step"]
+    )
+    follow_ups = tuple(FollowUp(**entry) for entry in content.get("follow_up", ()))
+    _check_distinct("labels", [content["valid"], *(step.label for step in steps)])
+    _check_distinct("ids", [step.id for step in steps] + [entry.id for entry in follow_ups])
+    _check_distinct("keys", [step.key for step in steps] + [entry.key for entry in follow_ups])
+    _check_distinct("severities", [str(step.severity) for step in steps])
+    head = {name: value for name, value in content.items() if name not in {"step", "follow_up"}}
+    return Rubric(**head, steps=steps, follow_ups=follow_ups)
+
+
+def _check_distinct(what: str, values: list[str]) -> None:
+    if len(set(values)) < len(values) or not values:
+        raise ValueError(f"{what} are missing or repeated: {values}")
