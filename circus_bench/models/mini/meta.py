@@ -13,16 +13,10 @@ from mteb.models import ModelMeta
 from mteb.models.model_meta import ScoringFunction
 
 from circus_bench.errors import FormatError
+from circus_bench.models.metas import CircusModelMeta
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 _PREFIX = "circus-bench/mini-"
-
-
-class MiniMeta(ModelMeta):
-    """A ModelMeta that asks for no `image` extra: the mini encoders need Pillow alone, not torchvision."""
-
-    def _resolve_extras_groups(self) -> list[str]:
-        return []
 
 
 def mini_metas() -> list[ModelMeta]:
@@ -57,7 +51,7 @@ def load(model_name: str, revision: str | None = None, **kwargs: Any) -> Any:
 def _meta(folder: Path) -> ModelMeta:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     sizes = _sizes(folder / "model.safetensors")
-    return MiniMeta(
+    return CircusModelMeta(
         loader=load,
         name=_PREFIX + folder.name,
         revision=revision(folder),

@@ -1,0 +1,104 @@
+"""Reading a published checkpoint, from the Hub or a folder, without the code that comes with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from circus_bench.errors import FormatError, some
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a checkpoint is.
+
+    Attributes:
+        name: the repository on the Hub, or a folder.
+        revision: of the repository; its newest when None.
+        path: a folder to read instead.
+    """
+
+    name: str
+    revision: str | None = None
+    path: Path | None = None
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What a `from_pretrained` of transformers is to be called with."""
+        if self.path is not None:
+            return {"pretrained_model_name_or_path": str(self.path)}
+        revision = {"revision": self.revision} if self.revision else {}
+        return {"pretrained_model_name_or_path": self.name, **revision}
+
+    def file(self, filename: str) -> Path:
+        """One file of the checkpoint, downloaded if need be.
+
+        Raises:
+            FormatError: the checkpoint has no such file, or cannot be reached.
+        """
+        from transformers.utils.hub import cached_file
+
+        try:
+            found = cached_file(str(self.path or self.name), filename, revision=self.revision)
+        except OSError as error:
+            raise FormatError(f"{self.path or self.name}: cannot read {filename}: {error}") from error
+        if found is None:  # that is how it tells that a folder has no config.json
+            raise FormatError(f"{self.path or self.name}: there is no {filename}")
+        return Path(found)
+
+    def json(self, filename: str) -> dict[str, Any]:
+        """The content of a JSON file of the checkpoint."""
+        content: dict[str, Any] = json.loads(self.file(filename).read_text(encoding="utf-8"))
+        return content
+
+    def weights(
+        self,
+        model_class: Any,
+        config: Any,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        renamed: Mapping[str, str] | None = None,
+    ) -> Any:
+        """A model of a class with the weights of the checkpoint, in evaluation mode.
+
+        Args:
+            model_class: of transformers.
+            config: its configuration.
+            device: a GPU when None and there is one.
+            dtype: `bfloat16`, `float16` or `float32`; bfloat16 on a GPU and float32 on a CPU when None.
+            renamed: patterns (regular expressions) of published names and what to put in their place.
+
+        Raises:
+            FormatError: the checkpoint lacks weights that the model has.
+        """
+        where, kind = placement(device, dtype)
+        model, report = model_class.from_pretrained(
+            **self.source,
+            config=config,
+            dtype=kind,
+            device_map=where,
+            key_mapping=dict(renamed) if renamed else None,
+            output_loading_info=True,
+        )
+        mismatched = (key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"])
+        missing = sorted({*report["missing_keys"], *mismatched})
+        if missing:
+            # transformers fills them with random numbers and goes on.
+            raise FormatError(f"{self.path or self.name}: no weights for {model_class.__name__} ({some(missing)})")
+        return model.eval()
+
+
+def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
+    """Where a model computes, and in which precision; see `Checkpoint.weights`."""
+    import torch
+
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind: torch.dtype = getattr(torch, dtype) if dtype else torch.bfloat16 if where.type == "cuda" else torch.float32
+    return where, kind

@@ -1,0 +1,16 @@
+"""Fixtures for the tests of encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: the tiny models gain nothing from more, and wait for them where other work is going on."""
+    from circus_bench.models.mini.threads import one_thread
+
+    with one_thread():
+        yield
