@@ -1,4 +1,4 @@
-"""A Hub on 127.0.0.1 that keeps dataset repositories in memory: enough of the protocol to publish and to load.
+"""A Hub on 127.0.0.1 that keeps datasets and models in memory: enough of the protocol to publish and to load.
 
 Served: whoami, repos/create, preupload (parquet goes to large file storage, the rest does not), commit, revision, tree,
 paths-info, commits, resolve with ranges, and the LFS batch protocol with its PUT. It can be told to drop uploads and to
@@ -50,20 +50,23 @@ class Commit:
     oid: str
     message: str
     files: Mapping[str, Blob]
+    description: str = ""
 
 
 @dataclass
 class Repository:
-    """A dataset repository; `branches` holds `main` and one branch a pull request."""
+    """A repository; `branches` holds `main` and one branch a pull request."""
 
     private: bool
     branches: dict[str, list[Commit]] = field(default_factory=dict)
 
-    def commit(self, message: str, files: Mapping[str, Blob], *, branch: str = "main") -> Commit:
+    def commit(self, message: str, files: Mapping[str, Blob], *, branch: str = "main", description: str = "") -> Commit:
         """Put a commit on a branch."""
         history = self.branches.setdefault(branch, [])
         facts = json.dumps([message, len(history), branch, sorted((path, blob.oid) for path, blob in files.items())])
-        made = Commit(hashlib.sha1(facts.encode(), usedforsecurity=False).hexdigest(), message, dict(files))
+        made = Commit(
+            hashlib.sha1(facts.encode(), usedforsecurity=False).hexdigest(), message, dict(files), description
+        )
         history.append(made)
         return made
 
@@ -216,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, {"errors": [], "warnings": []})
         elif parts == ["repos", "create"]:
             self._create(json.loads(body))
-        elif parts[0] == "datasets" and len(parts) >= 3:
+        elif parts[0] in {"datasets", "models"} and len(parts) >= 3:
             name, action = "/".join(parts[1:3]), (parts[3] if len(parts) > 3 else "revision")
             repo = self.hub.repositories.get(name)
             revision = parts[4] if len(parts) > 4 else "main"
@@ -314,12 +317,12 @@ class _Handler(BaseHTTPRequestHandler):
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
         branch = f"refs/pr/{len(repo.branches)}" if in_pull_request else revision
-        made = repo.commit(header["summary"], files, branch=branch)
+        made = repo.commit(header["summary"], files, branch=branch, description=header.get("description", ""))
         if self.hub.lost_answers:
             self.hub.lost_answers -= 1
             self._hang_up()
             return
-        url = f"{self.hub.url}/datasets/{name}"
+        url = f"{self.hub.url}/{'datasets/' if self.path.startswith('/api/datasets') else ''}{name}"
         pull_request = {"pullRequestUrl": f"{url}/discussions/{branch.rsplit('/', 1)[1]}"} if in_pull_request else {}
         self._json(200, {"commitUrl": f"{url}/commit/{made.oid}", "commitOid": made.oid, **pull_request})
 

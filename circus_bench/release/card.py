@@ -7,8 +7,9 @@ from importlib.resources import files
 from typing import Any
 
 from circus_bench.audit.labels import Subset
-from circus_bench.benchmark import Defect
+from circus_bench.benchmark import Condition, Defect
 from circus_bench.errors import some
+from circus_bench.release.eval_tasks import K, eval_tasks
 from circus_bench.release.tables import SPLIT, Table
 from circus_bench.release.terms import CIRCUS_CITATION
 
@@ -64,15 +65,18 @@ def render_card(manifest: Mapping[str, Any]) -> str:
 
 
 def render_eval(manifest: Mapping[str, Any]) -> str:
-    """eval.yaml: the evaluation tasks, one for each benchmark and subset, as the Hub reads them."""
-    tasks = [
-        {"id": name, "config": name, "split": SPLIT}
-        for _, entry in sorted(manifest["benchmarks"].items())
-        for name, config in entry["configs"].items()
-        if config["table"] == Table.ROWS
-    ]
-    description = "Composed image retrieval: find the target of a reference image and a modification text in a gallery."
-    return _render("eval.yaml.j2", name=TITLE, description=description, tasks=tasks)
+    """eval.yaml: the evaluation tasks as the Hub reads them, one for each benchmark, subset and condition."""
+    description = (
+        "Composed image retrieval: find the target of a reference image and a modification text in a gallery. "
+        f"The value is the hit rate@{K} in per cent; tasks that end in _{Condition.TEXT_ONLY} or "
+        f"_{Condition.IMAGE_ONLY} show the model one part of the query."
+    )
+    return _render("eval.yaml.j2", name=TITLE, description=description, tasks=eval_tasks(manifest), split=SPLIT)
+
+
+def render_result(**content: Any) -> str:
+    """The text of a pull request that enters results; see `circus_bench.release.leaderboard`."""
+    return _render("leaderboard_entry.md.j2", **content)
 
 
 def _render(template: str, **content: Any) -> str:

@@ -161,7 +161,7 @@ def plan(folder: Path, repo: str, *, private: bool = False, advance: Callable[[]
         raise PublishError(f"{repo!r} is no repository name; expected ORG/NAME, such as my-group/circus")
     manifest = check_publishable(folder, advance=advance)
     api = HfApi()
-    with _explained(f"asking about {repo}"):
+    with explained(f"asking about {repo}"):
         parent, is_private, remote = _remote(api, repo)
     if parent is not None and private and not is_private:
         raise PublishError(f"{repo} exists and is public; make it private on the Hub first, or leave --private out")
@@ -201,7 +201,7 @@ def publish(planned: Plan, *, create_pr: bool = False, remove: bool = False, thr
     if parent is not None and planned.empty:
         return Published(parent, f"{api.endpoint}/datasets/{planned.repo}/tree/{parent}", None, made=False)
     if parent is None:
-        with _explained(f"making {planned.repo}"):
+        with explained(f"making {planned.repo}"):
             api.create_repo(planned.repo, repo_type=_DATASET, private=planned.private)
             parent = api.repo_info(planned.repo, repo_type=_DATASET).sha
     operations: list[Any] = [
@@ -210,7 +210,7 @@ def publish(planned: Plan, *, create_pr: bool = False, remove: bool = False, thr
         if file.change in (Change.NEW, Change.CHANGED)
     ]
     operations += [CommitOperationDelete(path_in_repo=file.path) for file in planned.of(Change.REMOVED)]
-    with _explained(f"publishing to {planned.repo}"):
+    with explained(f"publishing to {planned.repo}"):
         commit = api.create_commit(
             planned.repo,
             operations,
@@ -255,8 +255,8 @@ def _change(path: Path, sha256: str, remote: Any) -> Change:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn the Hub's and the connection's errors into one that says what to do."""
+def explained(what: str, *, command: str = "publish") -> Iterator[None]:
+    """Turn the Hub's and the connection's errors into one that says what to do: run `command` again, say."""
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
     # Besides its own errors the client lets those of its HTTP library through (a base of its own), and wraps what
@@ -271,15 +271,15 @@ def _explained(what: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         status = error.response.status_code
         if status == _STALE:
-            remedy = "it was changed after the plan was made. Nothing was committed; run publish again for a new plan"
+            remedy = f"it was changed after the plan was made. Nothing was committed; run {command} again for a new one"
         elif status in (401, 403):
             remedy = "the Hub refused. Run `hf auth login` with a token that may write there, or set HF_TOKEN"
         else:
-            remedy = "run publish again; it sends what has not arrived"
+            remedy = f"run {command} again; it sends what has not arrived"
         raise PublishError(f"{what}: {remedy} (HTTP {status}: {error.server_message or 'no message'})") from error
     except lost as error:
         cause = error.__cause__ or error
         raise PublishError(
             f"{what}: {type(cause).__name__}: {cause}. The repository is as it was, unless the answer to the commit "
-            f"was lost; run publish again, it sends what has not arrived"
+            f"was lost; run {command} again, it sends what has not arrived"
         ) from error

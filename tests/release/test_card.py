@@ -115,10 +115,12 @@ class TestText:
         assert "labels and judgements" not in built(Part(made_benchmark(), bare), tmp_path)
 
 
-def test_eval_yaml_has_one_task_a_subset(manifest: dict[str, Any]) -> None:
+def test_eval_yaml_has_one_task_a_subset_and_condition(manifest: dict[str, Any]) -> None:
     content = yaml.safe_load(render_eval(manifest))
     assert content.keys() == {"name", "description", "evaluation_framework", "tasks"}
     assert content["evaluation_framework"] == "mteb"
     assert content["tasks"] == [
-        {"id": f"made_{subset}", "config": f"made_{subset}", "split": "test"} for subset in ("full", "sf", "v")
+        {"id": f"made_{subset}{part}", "config": f"made_{subset}", "split": "test"}
+        for subset in ("full", "sf", "v")
+        for part in ("", "_text_only", "_image_only")
     ]
