@@ -76,7 +76,7 @@ class Checkpoint:
             renamed: patterns (regular expressions) of published names and what to put in their place.
 
         Raises:
-            FormatError: the checkpoint lacks weights that the model has.
+            FormatError: the checkpoint lacks weights that the model has, or has them in another shape.
         """
         where, kind = placement(device, dtype)
         model, report = model_class.from_pretrained(
@@ -85,13 +85,17 @@ class Checkpoint:
             dtype=kind,
             device_map=where,
             key_mapping=dict(renamed) if renamed else None,
+            ignore_mismatched_sizes=True,  # they are refused below, with the names
             output_loading_info=True,
         )
         mismatched = (key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"])
         missing = sorted({*report["missing_keys"], *mismatched})
         if missing:
             # transformers fills them with random numbers and goes on.
-            raise FormatError(f"{self.path or self.name}: no weights for {model_class.__name__} ({some(missing)})")
+            raise FormatError(
+                f"{self.path or self.name}: weights of {model_class.__name__} are missing or of another shape "
+                f"({some(missing)})"
+            )
         return model.eval()
 
 
