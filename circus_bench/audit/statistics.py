@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ LEVEL = 0.95
 _RESAMPLES = 2000
 _SEED = 0
 _CELLS = 2**24  # resampled values held at a time
+_KEPT_CELLS = 2**27  # bytes of draws kept for the next call
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,9 @@ def mean(values: Floats) -> Estimate:
     if values.min() == values.max() and values[0] in {0, 1}:
         # Resampling equal values shows no spread at all; as 0s or 1s they have Wilson's interval.
         return proportion(values)
-    resampled = _resampled_means(values[None])[0]
+    resampled = resampled_means(values[None])[0]
     value = float(values.mean(dtype=np.float64))
-    return Estimate(value, *_interval(resampled, value), len(values))
+    return Estimate(value, *interval_of(resampled, value), len(values))
 
 
 def comp_gap_of(ndcg: Mapping[Condition, Floats]) -> Estimate:
@@ -102,28 +104,41 @@ def _gap_estimate(models: list[Mapping[Condition, Floats]]) -> Estimate:
     if not n:
         return UNDEFINED
     stacked = np.stack([of_model[condition] for of_model in models for condition in Condition])
-    means = _resampled_means(stacked).reshape(len(models), len(Condition), -1)
+    means = resampled_means(stacked).reshape(len(models), len(Condition), -1)
     value = pool_comp_gap(comp_gap(*(of_model[condition] for condition in Condition)) for of_model in models)
     multimodal, text_only, image_only = means.transpose(1, 0, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = (1 - np.maximum(text_only, image_only) / multimodal).mean(axis=0)
     # A resample in which a model never succeeds has no gap; the interval is that of the others.
-    return Estimate(value, *_interval(gaps[np.isfinite(gaps)], value), n)
+    return Estimate(value, *interval_of(gaps[np.isfinite(gaps)], value), n)
 
 
-def _resampled_means(values: Floats) -> Floats:
+def resampled_means(values: Floats) -> Floats:
     """Means of the rows over resampled columns: float64 [n_rows, resamples]."""
-    rng = np.random.default_rng(_SEED)
     n = values.shape[1]
-    parts = []
+    return np.concatenate([values @ counts.T.astype(np.float64) / n for counts in _resamples(n)], axis=1)
+
+
+def _resamples(n: int) -> Iterable[NDArray[np.uint8]]:
+    """How often each of n queries is drawn in each resample: parts of uint8 [resamples, n], the same at every call."""
+    return _kept_draws(n) if n * _RESAMPLES <= _KEPT_CELLS else _draws(n)
+
+
+@lru_cache(maxsize=2)
+def _kept_draws(n: int) -> tuple[NDArray[np.uint8], ...]:
+    """The draws take much longer than what is done with them, and a table of scores needs the same ones many times."""
+    return tuple(_draws(n))
+
+
+def _draws(n: int) -> Iterator[NDArray[np.uint8]]:
+    rng = np.random.default_rng(_SEED)
     chunk = max(1, _CELLS // n)
     for start in range(0, _RESAMPLES, chunk):
-        counts = rng.multinomial(n, np.full(n, 1 / n), size=min(chunk, _RESAMPLES - start))
-        parts.append(values @ counts.T.astype(np.float64) / n)
-    return np.concatenate(parts, axis=1)
+        # A query drawn more than 255 times does not occur: at most n times, and once on average.
+        yield rng.multinomial(n, np.full(n, 1 / n), size=min(chunk, _RESAMPLES - start)).astype(np.uint8)
 
 
-def _interval(resampled: Floats, value: float) -> tuple[float, float]:
+def interval_of(resampled: Floats, value: float) -> tuple[float, float]:
     """The bias-corrected percentile interval (Efron, 1981) of an estimate.
 
     CompGap takes the greater of two means, which in a resample is on average greater than in the data; plain

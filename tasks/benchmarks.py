@@ -1,0 +1,46 @@
+"""The benchmarks `CIRCUS` and `RMIR`, for `mteb run -b`."""
+
+from __future__ import annotations
+
+from circus_bench.tasks.circus_circo import CircusCIRCO
+from circus_bench.tasks.circus_cirr import CircusCIRR
+from circus_bench.tasks.circus_fashioniq import CircusFashionIQ
+from circus_bench.tasks.circus_lasco import CircusLaSCo
+from circus_bench.tasks.rmir import RMIR
+from mteb.benchmarks.benchmark import Benchmark
+
+CITATION = r"""
+@misc{circus2026,
+  archiveprefix = {arXiv},
+  eprint = {2605.14787},
+  title = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
+  year = {2026},
+}
+"""
+
+
+def circus() -> Benchmark:
+    """The four benchmarks of the CIRCUS paper."""
+    tasks = (CircusCIRR(), CircusFashionIQ(), CircusLaSCo(), CircusCIRCO())
+    return Benchmark(
+        name="CIRCUS",
+        tasks=tasks,
+        description=(
+            "Composed image retrieval without unimodal shortcuts: CIRR, FashionIQ, LaSCo and CIRCO, on all queries, on "
+            "those without a shortcut and on those that people judged valid, with both modalities and with one alone."
+        ),
+        reference="https://arxiv.org/abs/2605.14787",
+        citation=CITATION,
+    )
+
+
+def rmir() -> Benchmark:
+    """RMIR alone."""
+    task = RMIR()
+    return Benchmark(
+        name="RMIR",
+        tasks=(task,),
+        description="Image retrieval by an image and a question whose answer takes a step of reasoning.",
+        reference=task.metadata.reference,
+        citation=task.metadata.bibtex_citation,
+    )

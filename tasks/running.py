@@ -1,0 +1,131 @@
+"""The Run of a model on a task: one that lies finished, or a new one, kept beside mteb's results."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from circus_bench.tasks.data import check_pixels
+from circus_bench.tasks.places import RUNS_VARIABLE, places_of, write_results_elsewhere
+
+from circus_bench.benchmark import Benchmark
+from circus_bench.encoding import EncodeSettings, ModelIdentity
+from circus_bench.errors import FormatError
+from circus_bench.processes import Processes, current_processes
+from circus_bench.runs import MANIFEST_FILE, Run, n_inputs, run_benchmark
+from circus_bench.store import EmbeddingStore
+
+if TYPE_CHECKING:
+    from mteb.models.models_protocols import EncoderProtocol
+
+    from circus_bench.release.tables import Part
+
+logger = logging.getLogger("mteb.circus_bench.tasks")  # below "mteb", whose verbosity the command line sets
+
+
+def obtain_run(
+    model: EncoderProtocol,
+    part: Part,
+    *,
+    known: Run | None,
+    task: str,
+    folder: Path | None,
+    prediction_folder: Path | None,
+    settings: EncodeSettings,
+    shown: bool,
+) -> Run:
+    """The Run of a model on all queries of a benchmark.
+
+    The processes of a job (`accelerate launch`) share the work; the main one alone writes, mteb's results too.
+
+    Args:
+        model: follows mteb's `EncoderProtocol`.
+        part: the benchmark.
+        known: a Run at hand; it is taken if it is of this model on this benchmark.
+        task: the task's name.
+        folder: the dataset folder, for messages.
+        prediction_folder: what mteb was told.
+        settings: how the encode is cut.
+        shown: whether to show progress bars.
+
+    Raises:
+        ImageError: images are missing or cannot be decoded.
+        EmbeddingError: the vectors cannot be ranked.
+    """
+    benchmark, identity = part.benchmark, ModelIdentity.of(model)
+    if known is not None and _is_of(known, identity, benchmark):
+        return known
+    check_pixels(part, folder)
+    job = current_processes()
+    places = places_of(task, identity, prediction_folder=prediction_folder)
+    if not job.is_main:
+        write_results_elsewhere()
+    shown = shown and job.is_main
+    with _progress("images", len(benchmark.image_ids), shown=shown) as advance:
+        benchmark.inspect(advance=advance, processes=job)
+    run = job.on_main("looking for a finished Run", lambda: _finished(places.run, identity, benchmark))
+    if run is None:
+        with (
+            _store(places.store, job) as store,
+            _progress("encoding", n_inputs(benchmark), shown=shown) as advance,
+        ):
+            run = run_benchmark(model, benchmark, store=store, settings=settings, processes=job, advance=advance)
+        job.on_main("saving the Run", lambda: _save(run, places.run))
+    if job.is_main and places.run is not None:
+        logger.info("%s: the Run is in %s", task, places.run)
+    elif job.is_main:
+        logger.warning("%s: the Run is not kept, for mteb keeps no results; set %s to a folder", task, RUNS_VARIABLE)
+    return run
+
+
+def _finished(folder: Path | None, model: ModelIdentity, benchmark: Benchmark) -> Run | None:
+    """The Run in a folder, if it is whole and of this model on this benchmark."""
+    if folder is None or not (folder / MANIFEST_FILE).exists():
+        return None
+    try:
+        run = Run.load(folder)
+    except FormatError as error:
+        logger.warning("%s; it is made again", error)
+        return None
+    if _is_of(run, model, benchmark):
+        return run
+    logger.warning("%s: a Run of another model, dataset or protocol; it is replaced", folder)
+    return None
+
+
+def _is_of(run: Run, model: ModelIdentity, benchmark: Benchmark) -> bool:
+    manifest = run.manifest
+    return (
+        manifest.model == model
+        and manifest.fingerprint == benchmark.fingerprint
+        and dict(manifest.protocol) == dataclasses.asdict(benchmark.protocol)
+    )
+
+
+def _save(run: Run, folder: Path | None) -> None:
+    if folder is not None:
+        run.save(folder)
+
+
+@contextmanager
+def _store(folder: Path | None, job: Processes) -> Iterator[EmbeddingStore]:
+    """The store in a folder, or one that is gone afterwards; the processes of a job share it."""
+    if folder is not None:
+        yield EmbeddingStore(folder)
+        return
+    with tempfile.TemporaryDirectory() as own:
+        yield EmbeddingStore(Path(job.on_main("choosing a place for embeddings", lambda: own)))
+        job.agree("the end of the encode", True)  # the main process must not remove it earlier
+
+
+@contextmanager
+def _progress(what: str, total: int, *, shown: bool) -> Iterator[Callable[..., object]]:
+    from tqdm.auto import tqdm
+
+    with tqdm(desc=what, total=total, disable=not shown) as bar:
+        yield bar.update
