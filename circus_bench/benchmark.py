@@ -20,6 +20,7 @@ from typing import Any
 from circus_bench.errors import BenchmarkError, FormatError, ImageError, some
 from circus_bench.files import read_json, read_parquet, write_json, write_parquet
 from circus_bench.images import Inspection, ParquetImages, inspect_images
+from circus_bench.processes import ALONE, Processes
 
 SCHEMA_VERSION = 1
 
@@ -205,8 +206,12 @@ class Benchmark:
         """Ids of every image needed: the gallery, then references outside it."""
         return tuple(dict.fromkeys((*self.gallery.ids, *(query.reference for query in self.queries))))
 
-    def inspect(self, *, advance: Callable[[], object] = lambda: None) -> Inspection:
+    def inspect(self, *, advance: Callable[[], object] = lambda: None, processes: Processes = ALONE) -> Inspection:
         """Decode every image once; see `circus_bench.images.inspect_images`. Later calls return the first result.
+
+        Args:
+            advance: called after each image, for a progress bar.
+            processes: those that share the work; every one of them has to call this.
 
         Raises:
             ImageError: the benchmark has no images.
@@ -214,7 +219,7 @@ class Benchmark:
         if "_inspection" not in self.__dict__:
             if self.gallery.images is None:
                 raise ImageError(f"benchmark {self.name!r} has annotations only; join its images first")
-            inspection = inspect_images(self.gallery.images, self.image_ids, advance=advance)
+            inspection = inspect_images(self.gallery.images, self.image_ids, advance=advance, processes=processes)
             object.__setattr__(self, "_inspection", inspection)
         inspected: Inspection = self.__dict__["_inspection"]
         return inspected

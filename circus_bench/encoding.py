@@ -9,32 +9,32 @@ An encoder is anything that follows mteb's `EncoderProtocol`. It sees batches wi
 | text-only query | black, of the reference's size | the modification text | the protocol's | it2i, query |
 | image-only query | the reference | | none | i2i, query |
 
-This is the convention of the CIRCUS paper. Inputs that are equal by content are encoded once.
+This is the convention of the CIRCUS paper. Inputs that are equal by content are encoded once. The processes of a job
+share the work by the shard: how many they are changes neither what a shard holds nor how it is cut into batches.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.errors import EmbeddingError, ImageError, some
-from circus_bench.images import black, decode, digest
+from circus_bench.images import black, digest
+from circus_bench.inputs import Input, Inputs, Role, collate, task_of
+from circus_bench.processes import ALONE, Processes
 from circus_bench.ranking import unusable_rows
 from circus_bench.store import EmbeddingStore, Space
 
 if TYPE_CHECKING:
-    from mteb import TaskMetadata
-    from mteb.abstasks.task_metadata import PromptDict
     from mteb.models.models_protocols import EncoderProtocol
-    from mteb.types import PromptType
 
 Floats = NDArray[np.float32]
 
@@ -49,12 +49,13 @@ class EncodeSettings:
 
     Attributes:
         batch_size: inputs a forward pass.
-        shard_size: inputs a file of the store, and the most that a killed encode loses.
+        shard_size: inputs a file of the store, a call of the encoder, a share of a process; the most that a killed
+            encode loses.
         workers: processes that decode images; 0 decodes in this process.
     """
 
     batch_size: int = 32
-    shard_size: int = 1024
+    shard_size: int = 256
     workers: int = 0
 
 
@@ -125,7 +126,8 @@ class BenchmarkEncoder:
         benchmark: has images, all of them decodable.
         store: where vectors are kept.
         settings: how the work is cut.
-        advance: called with the number of inputs encoded or found, for a progress bar.
+        processes: those that share the work. Every one of them has to make the same calls, except for `probe`.
+        advance: called with the number of inputs encoded or found, by all processes, for a progress bar.
 
     Raises:
         ImageError: an image cannot be decoded.
@@ -138,6 +140,7 @@ class BenchmarkEncoder:
         *,
         store: EmbeddingStore,
         settings: EncodeSettings | None = None,
+        processes: Processes = ALONE,
         advance: Callable[[int], object] = lambda _: None,
     ) -> None:
         self.model = ModelIdentity.of(encoder)
@@ -145,31 +148,43 @@ class BenchmarkEncoder:
         self._benchmark = benchmark
         self._store = store
         self._settings = settings or EncodeSettings()
+        self._processes = processes
         self._advance = advance
-        inspection = benchmark.inspect()
+        self._filled: dict[Role, tuple[Space, list[Input]]] = {}
+        inspection = benchmark.inspect(processes=processes)
         if inspection.unreadable:
             named = [f"{image_id} ({reason})" for image_id, reason in inspection.unreadable.items()]
             raise ImageError(f"images cannot be decoded ({some(named)}); mend them or leave them out")
         self._infos = inspection.readable
         self._black_digests: dict[tuple[int, int], str] = {}
 
+    def encode(self) -> None:
+        """Encode the gallery, and the queries under every condition, as far as the store does not hold them.
+
+        Several processes share all of it at once. `gallery` and `queries` encode what they need, too, but then the
+        processes wait for each other four times.
+
+        Raises:
+            EmbeddingError: the encoder's vectors cannot be ranked, or an input was encoded twice or not at all.
+            ProcessError: another process failed.
+        """
+        self._fill([self._role(None), *map(self._role, Condition)])
+
     def gallery(self) -> Floats:
         """Encode the gallery.
 
         Returns:
-            float32 [n_gallery, dim], rows of unit length.
+            float32 [n_gallery, dim], rows of unit length; memory-mapped, read-only.
         """
-        inputs = [_Input.of(image_id, self._infos[image_id].digest) for image_id in self._benchmark.gallery.ids]
-        return self._vectors(inputs, _Role(None, ""))
+        return self._vectors(self._role(None))
 
     def queries(self, condition: Condition) -> Floats:
         """Encode the queries under a condition.
 
         Returns:
-            float32 [n_queries, dim], rows of unit length.
+            float32 [n_queries, dim], rows of unit length; memory-mapped, read-only.
         """
-        inputs = [self._input(query, condition) for query in self._benchmark.queries]
-        return self._vectors(inputs, self._role(condition))
+        return self._vectors(self._role(condition))
 
     def probe(self) -> Probe:
         """Show the encoder a few queries with one part exchanged, and see what moves. Nothing is stored."""
@@ -201,19 +216,24 @@ class BenchmarkEncoder:
         deviation = float(np.abs(singly - plain[Condition.MULTIMODAL]).max())
         return Probe(tuple(alarms), deviation)
 
-    def _input(self, query: Query, condition: Condition) -> _Input:
+    def _input(self, query: Query, condition: Condition) -> Input:
         if condition is Condition.IMAGE_ONLY:
-            return _Input.of(query.reference, self._infos[query.reference].digest)
+            return Input.of(query.reference, self._infos[query.reference].digest)
         if condition is Condition.MULTIMODAL:
-            return _Input.of(query.reference, self._infos[query.reference].digest, text=query.text)
+            return Input.of(query.reference, self._infos[query.reference].digest, text=query.text)
         size = self._size(query.reference)
         if size not in self._black_digests:
             self._black_digests[size] = digest(black(size))
-        return _Input.of(query.reference, self._black_digests[size], text=query.text, black_size=size)
+        return Input.of(query.reference, self._black_digests[size], text=query.text, black_size=size)
 
-    def _role(self, condition: Condition) -> _Role:
-        instruction = "" if condition is Condition.IMAGE_ONLY else self._benchmark.protocol.instruction
-        return _Role(condition, instruction)
+    def _inputs(self, role: Role) -> list[Input]:
+        if role.condition is not None:
+            return [self._input(query, role.condition) for query in self._benchmark.queries]
+        return [Input.of(image_id, self._infos[image_id].digest) for image_id in self._benchmark.gallery.ids]
+
+    def _role(self, condition: Condition | None) -> Role:
+        instructed = condition not in (None, Condition.IMAGE_ONLY)
+        return Role(condition, self._benchmark.protocol.instruction if instructed else "")
 
     def _size(self, image_id: str) -> tuple[int, int]:
         return self._infos[image_id].width, self._infos[image_id].height
@@ -229,36 +249,83 @@ class BenchmarkEncoder:
         others = (query.text for query in self._benchmark.queries if query.text != text)
         return next(others, f"something quite different from {text}")
 
-    def _vectors(self, inputs: Sequence[_Input], role: _Role) -> Floats:
+    def _vectors(self, role: Role) -> Floats:
+        if role not in self._filled:
+            self._fill([role])
+        space, inputs = self._filled[role]
+        # The main process alone decides from which shards, so that all rank the same vectors.
+        name = self._processes.on_main("ordering vectors", lambda: space.order([item.digest for item in inputs]))
+        return space.ordered(name)
+
+    def _fill(self, roles: Sequence[Role]) -> None:
+        """Encode what the store lacks, every process its share of the shards."""
         model = {"model": self.model.name, "revision": self.model.revision, "dtype": self.model.dtype}
-        space = self._store.space({**model, "role": role.name, "instruction": role.instruction})
-        self._fill(space, inputs, role)
-        vectors = space.gather([item.digest for item in inputs])
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors
+        for role in roles:
+            space = self._store.space({**model, "role": role.name, "instruction": role.instruction})
+            self._filled[role] = space, self._inputs(role)
+        shards = self._processes.on_main("looking for embeddings", lambda: self._missing(roles))
+        self._advance(sum(len(self._filled[role][1]) for role in roles) - sum(len(shard.rows) for shard in shards))
+        written = self._processes.everywhere("encoding", lambda: self._encode_share(shards))
+        self._processes.on_main("checking the shares", lambda: self._take_in(shards, written))
 
-    def _fill(self, space: Space, inputs: Sequence[_Input], role: _Role) -> None:
-        unique = {item.digest: item for item in inputs}
-        missing = [item for item in unique.values() if item.digest not in space]
-        self._advance(len(inputs) - len(missing))
-        # Shards are cut from the ordered list of what is missing: an encode that was killed between two of them goes
-        # on with the very batches that it would have had.
-        for start in range(0, len(missing), self._settings.shard_size):
-            shard = missing[start : start + self._settings.shard_size]
-            space.write([item.digest for item in shard], self._encode(shard, role))
-            self._advance(len(shard))
+    def _missing(self, roles: Sequence[Role]) -> list[_Shard]:
+        """What the store lacks, cut into shards.
 
-    def _encode(self, inputs: Sequence[_Input], role: _Role) -> Floats:
+        The cuts follow from the ordered list of what is missing. Since finished shards are gone from it as a whole, an
+        encode that was killed goes on with the very shards and batches that it would have had.
+        """
+        shards: list[_Shard] = []
+        for role in roles:
+            space, inputs = self._filled[role]
+            first = {item.digest: row for row, item in reversed(list(enumerate(inputs)))}
+            rows = np.array(sorted(row for digest, row in first.items() if digest not in space), np.int64)
+            if len(rows):
+                space.prepare()
+            size = self._settings.shard_size
+            shards += [_Shard(role, rows[start : start + size]) for start in range(0, len(rows), size)]
+        return shards
+
+    def _encode_share(self, shards: Sequence[_Shard]) -> list[tuple[Role, str]]:
+        """Encode this process's share; returns the names of the files written."""
+        written = []
+        for start in range(0, len(shards), self._processes.count):
+            if self._processes.should_stop():
+                break
+            at_a_time = shards[start : start + self._processes.count]
+            for shard in at_a_time[self._processes.rank : self._processes.rank + 1]:
+                space, inputs = self._filled[shard.role]
+                items = [inputs[row] for row in shard.rows]
+                name = space.write([item.digest for item in items], self._encode(items, shard.role))
+                written.append((shard.role, name))
+            self._advance(sum(len(shard.rows) for shard in at_a_time))
+        return written
+
+    def _take_in(self, shards: Sequence[_Shard], written: Sequence[Sequence[tuple[Role, str]]]) -> None:
+        """Read back what the processes wrote: every missing input, and each of them once."""
+        for role, (space, inputs) in self._filled.items():
+            due = Counter(inputs[row].digest for shard in shards if shard.role == role for row in shard.rows)
+            found = Counter(space.adopt(name for share in written for of_role, name in share if of_role == role))
+            wrong = {"twice": found - due, "not at all": due - found}
+            for what, digests in wrong.items():
+                if digests:
+                    named = {item.digest: item.name for item in inputs}
+                    raise EmbeddingError(
+                        f"{self.model.name}: {role.name} inputs were encoded {what} "
+                        f"({some(named.get(digest, digest) for digest in digests)}) by {len(written)} processes; "
+                        f"start all of them with the same command"
+                    )
+
+    def _encode(self, inputs: Sequence[Input], role: Role) -> Floats:
         from torch.utils.data import DataLoader
 
         assert self._benchmark.gallery.images is not None  # else `inspect` had failed
         loader: DataLoader[Any] = DataLoader(
-            _Inputs(inputs, self._benchmark.gallery.images),  # type: ignore[arg-type]  # map-style, without the base class
+            Inputs(inputs, self._benchmark.gallery.images),  # type: ignore[arg-type]  # map-style, without the base class
             batch_size=self._settings.batch_size,
             num_workers=self._settings.workers,
-            collate_fn=_collate,
+            collate_fn=collate,
         )
-        task = _task(self._benchmark, role)
+        task = task_of(self._benchmark, role)
         output = self._encoder.encode(
             loader,
             task_metadata=task,
@@ -290,97 +357,11 @@ def collapsed(vectors: Floats) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Role:
-    """The gallery (no condition) or the queries under a condition."""
+class _Shard:
+    """Inputs that are encoded in one call: rows of the gallery or the queries, none of them stored yet."""
 
-    condition: Condition | None
-    instruction: str
-
-    @property
-    def name(self) -> str:
-        return self.condition.value if self.condition else "gallery"
-
-    @property
-    def category(self) -> Literal["i2i", "it2i"]:
-        return "i2i" if self.condition is Condition.IMAGE_ONLY else "it2i"
-
-    @property
-    def prompt_type(self) -> PromptType:
-        from mteb.types import PromptType
-
-        return PromptType.query if self.condition else PromptType.document
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """One thing to encode.
-
-    Attributes:
-        digest: over all that the encoder is shown.
-        name: for messages.
-        image: id of the image shown, unless `black_size` is given.
-        text: the text shown, or None.
-        black_size: (width, height) of the black image shown.
-    """
-
-    digest: str
-    name: str
-    image: str
-    text: str | None
-    black_size: tuple[int, int] | None
-
-    @classmethod
-    def of(
-        cls, image: str, image_digest: str, *, text: str | None = None, black_size: tuple[int, int] | None = None
-    ) -> _Input:
-        if text is None:
-            return cls(image_digest, image, image, None, None)
-        content = hashlib.sha256(f"{image_digest}\n{text}".encode()).hexdigest()
-        return cls(content, f"{image} + {text!r}", image, text, black_size)
-
-
-class _Inputs:
-    """A map-style dataset of inputs, with the `features` by which mteb's encoders see what there is."""
-
-    def __init__(self, inputs: Sequence[_Input], images: Mapping[str, bytes]) -> None:
-        from datasets import Features, Image, Value
-
-        self._inputs = inputs
-        self._images = images
-        with_text = inputs[0].text is not None
-        self.features = Features({"image": Image(), **({"text": Value("string")} if with_text else {})})
-        self.column_names = list(self.features)
-
-    def __len__(self) -> int:
-        return len(self._inputs)
-
-    def __getitem__(self, position: int) -> dict[str, Any]:
-        item = self._inputs[position]
-        image = black(item.black_size) if item.black_size else decode(self._images[item.image]).image
-        return {"image": image} if item.text is None else {"image": image, "text": item.text}
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[position] for position in range(len(self)))
-
-
-def _collate(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def _task(benchmark: Benchmark, role: _Role) -> TaskMetadata:
-    from mteb import TaskMetadata
-
-    return TaskMetadata(
-        name=f"CIRCUS-{benchmark.name}",
-        description=f"Composed image retrieval on {benchmark.name} under protocol {benchmark.protocol.id}.",
-        dataset={"path": benchmark.name, "revision": benchmark.fingerprint.annotations},
-        type="Any2AnyRetrieval",
-        category=role.category,
-        modalities=["text", "image"],
-        eval_langs=["eng-Latn"],
-        main_score="hit_rate_at_10",
-        prompt=cast("PromptDict", {"query": role.instruction}) if role.instruction else None,
-    )
+    role: Role
+    rows: NDArray[np.int64]
 
 
 def _to_numpy(output: Any) -> Floats:

@@ -32,6 +32,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 
 from circus_bench.errors import FormatError, ImageError
 from circus_bench.files import open_parquet, write_row_groups
+from circus_bench.processes import ALONE, Processes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,6 +181,7 @@ def inspect_images(
     *,
     trust_records: bool = True,
     advance: Callable[[], object] = lambda: None,
+    processes: Processes = ALONE,
 ) -> Inspection:
     """Decode every image once and keep its facts, or the reason why it cannot be decoded.
 
@@ -188,26 +190,33 @@ def inspect_images(
         ids: the images wanted. An id absent from `images` is `Unreadable.MISSING`.
         trust_records: take the facts that `ParquetImages` recorded when it was written, without decoding again.
         advance: called after each image, for a progress bar.
+        processes: those that share the work; every one of them has to call this.
     """
+    wanted = list(dict.fromkeys(ids))
     recorded = images.inspection if trust_records and isinstance(images, ParquetImages) else Inspection({}, {})
-    readable: dict[str, ImageInfo] = {}
-    unreadable: dict[str, Unreadable] = {}
-    for image_id in dict.fromkeys(ids):
-        if image_id in recorded.readable:
-            readable[image_id] = recorded.readable[image_id]
-        elif image_id in recorded.unreadable:
-            unreadable[image_id] = recorded.unreadable[image_id]
-        else:
-            data = images.get(image_id)
-            try:
-                if data is None:
-                    unreadable[image_id] = Unreadable.MISSING
-                else:
-                    readable[image_id] = _info(data)
-            except UnreadableImageError as error:
-                unreadable[image_id] = error.reason
+    facts: dict[str, ImageInfo | Unreadable] = {**recorded.readable, **recorded.unreadable}
+    unknown = [image_id for image_id in wanted if image_id not in facts]
+    for _ in range(len(wanted) - len(unknown)):
         advance()
-    return Inspection(readable, unreadable)
+
+    def inspect_share() -> dict[str, ImageInfo | Unreadable]:
+        # Neighbours lie together in most files, so a share is a run of them.
+        first, last = (len(unknown) * rank // processes.count for rank in (processes.rank, processes.rank + 1))
+        found: dict[str, ImageInfo | Unreadable] = {}
+        for image_id in unknown[first:last]:
+            found[image_id] = _facts(images.get(image_id))
+            advance()
+        for _ in range(len(unknown) - (last - first)):  # by the others, at the same pace
+            advance()
+        return found
+
+    for part in processes.everywhere("decoding images", inspect_share) if unknown else ():
+        facts |= part
+    found = {image_id: facts[image_id] for image_id in wanted}
+    return Inspection(
+        {image_id: info for image_id, info in found.items() if isinstance(info, ImageInfo)},
+        {image_id: reason for image_id, reason in found.items() if isinstance(reason, Unreadable)},
+    )
 
 
 class ImageFiles(Mapping[str, bytes]):
@@ -349,8 +358,13 @@ def _image_table(rows: Sequence[Mapping[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_image_schema())
 
 
-def _info(data: bytes) -> ImageInfo:
-    decoded = decode(data)
+def _facts(data: bytes | None) -> ImageInfo | Unreadable:
+    if data is None:
+        return Unreadable.MISSING
+    try:
+        decoded = decode(data)
+    except UnreadableImageError as error:
+        return error.reason
     return ImageInfo(digest(decoded.image), *decoded.image.size, decoded.flags)
 
 

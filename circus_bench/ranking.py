@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, EmbeddingError, some
+from circus_bench.processes import ALONE, Processes
 from circus_bench.scorers import Backend, Scores, given_scores, scorer_of
 
 Floats = NDArray[np.float32]
@@ -136,6 +137,7 @@ def rank_targets(
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
     longest: float | None = None,
+    processes: Processes = ALONE,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Ranking:
     """Rank every target in the whole gallery by inner product (cosine when the rows are of unit length).
@@ -149,11 +151,12 @@ def rank_targets(
         device: a torch device such as `cuda`; the gallery must fit on it.
         memory: bytes that the block of scores may take.
         longest: length of the longest gallery row, 1 for unit vectors; a pass over the gallery finds it when None.
-        advance: called with the number of queries done, for a progress bar.
+        processes: those that share the blocks of queries; every one of them has to call this, and gets the whole.
+        advance: called with the number of queries done by this process, for a progress bar.
 
     Raises:
         EmbeddingError: an embedding is not finite or has zero length, or the shapes do not fit.
-        CircusError: the memory does not hold the scores of the smallest block.
+        CircusError: the memory does not hold the scores of the smallest block, or another process failed.
     """
     check_embeddings(queries, "query")
     _check_shape(gallery, "gallery embedding")
@@ -166,15 +169,24 @@ def rank_targets(
         raise CircusError(f"a target has gallery index {targets.index.max()} in a gallery of {len(gallery)}")
     top_k = min(top_k, len(gallery))
     blocks = _blocks(len(queries), len(gallery), memory)
-    scorer = scorer_of(gallery, backend=backend, longest=longest or _longest(gallery), device=device)
-    parts = []
-    with scorer.precision():
-        for start, stop in blocks:
-            scores = scorer.scores(_padded(queries[start:stop], check=start == 0))
-            if start == 0:
-                _check_gallery(gallery, scores.row(stop))
-            parts.append(_rank_block(scores, targets, start, stop, top_k=top_k))
-            advance(stop - start)
+
+    def rank_share() -> list[dict[str, NDArray[Any]]]:
+        parts: list[dict[str, NDArray[Any]]] = []
+        own = processes.share(blocks)
+        if not own:
+            return parts
+        scorer = scorer_of(gallery, backend=backend, longest=longest or _longest(gallery), device=device)
+        with scorer.precision():
+            for start, stop in own:
+                scores = scorer.scores(_padded(queries[start:stop], check=start == 0))
+                if start == 0:
+                    _check_gallery(gallery, scores.row(stop))
+                parts.append(_rank_block(scores, targets, start, stop, top_k=top_k))
+                advance(stop - start)
+        return parts
+
+    shares = processes.everywhere("ranking", rank_share)
+    parts = [shares[block % processes.count][block // processes.count] for block in range(len(blocks))]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Ranking(**joined)
 
@@ -382,14 +394,23 @@ def _reference_rows(targets: Targets) -> Ints:
     return rows
 
 
-def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]]:
+def block_rows(n_gallery: int, memory: int) -> int:
+    """How many rows of scores are in memory at a time.
+
+    Raises:
+        CircusError: the memory does not hold the scores of the smallest block.
+    """
     rows = min(memory // (4 * n_gallery), _MAX_ROWS) // _ROW_STEP * _ROW_STEP
     if rows < _MIN_ROWS:
         raise CircusError(
             f"{memory / 2**20:.0f} MiB do not hold {_MIN_ROWS} rows of {n_gallery:,} scores; "
             f"allow at least {_MIN_ROWS * 4 * n_gallery / 2**20:.0f} MiB"
         )
-    count = -(-n_queries // (rows - 1))  # one row is left for the check row
+    return rows
+
+
+def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]]:
+    count = -(-n_queries // (block_rows(n_gallery, memory) - 1))  # one row is left for the check row
     bounds = np.linspace(0, n_queries, count + 1).round().astype(int).tolist()
     return list(pairwise(bounds))
 

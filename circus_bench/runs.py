@@ -25,6 +25,7 @@ from circus_bench.encoding import Alarm, BenchmarkEncoder, EncodeSettings, Model
 from circus_bench.errors import CircusError, FormatError, MismatchError
 from circus_bench.files import read_json, sha256, write_json
 from circus_bench.metrics.ranks import Ranks
+from circus_bench.processes import Processes, current_processes
 from circus_bench.rank_tables import RANKS_FILE, TOP_FILE, ConditionResult, load_tables, save_tables
 from circus_bench.ranking import ABSENT, DEFAULT_MEMORY, UNREACHABLE, ReferencePlace, Targets, rank_targets
 from circus_bench.scorers import Backend
@@ -196,9 +197,14 @@ def run_benchmark(
     backend: Backend = Backend.NUMPY,
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
+    processes: Processes | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Run:
     """Encode a benchmark under the three conditions and rank every target in the whole gallery.
+
+    In a job of several processes (`accelerate launch`, `torchrun`) every process calls this with the same arguments.
+    They share the work, and each gets the same Run: that of a single process, to the last bit. Who saves it lets the
+    main process alone do so (`Processes.on_main`). See docs/scale.md.
 
     Args:
         encoder: follows mteb's `EncoderProtocol`.
@@ -210,14 +216,21 @@ def run_benchmark(
         backend: of the ranking; `device` and `memory` likewise.
         device: a torch device.
         memory: bytes a block of scores may take.
+        processes: those of the job; by default what a launcher says in the environment.
         advance: called with the number of inputs encoded; `n_inputs` of them in all.
 
     Raises:
         ImageError: an image cannot be decoded.
         EmbeddingError: the encoder's vectors cannot be ranked.
+        ProcessError: another process of the job failed, was lost, or was started with something else.
     """
-    driver = BenchmarkEncoder(encoder, benchmark, store=store, settings=settings, advance=advance)
-    probe = driver.probe()
+    job = processes or current_processes()
+    settings = settings or EncodeSettings()
+    driver = BenchmarkEncoder(encoder, benchmark, store=store, settings=settings, processes=job, advance=advance)
+    job.agree("benchmark", (benchmark.name, benchmark.protocol.id, benchmark.fingerprint))
+    job.agree("model and settings", (driver.model, settings, top_k, seed, backend, memory))
+    probe = job.on_main("probing the encoder", driver.probe)
+    driver.encode()
     gallery = driver.gallery()
     targets = _targets(benchmark, seed)
     results = {}
@@ -231,24 +244,29 @@ def run_benchmark(
             device=device,
             memory=memory,
             longest=1.0,
+            processes=job,
         )
         results[condition] = ConditionResult(ranking, _ids(ranking.top, benchmark), _ids(ranking.subset_top, benchmark))
-    manifest = Manifest(
-        model=driver.model,
-        benchmark=benchmark.name,
-        fingerprint=benchmark.fingerprint,
-        protocol=dataclasses.asdict(benchmark.protocol),
-        n_queries=len(benchmark.queries),
-        n_gallery=len(benchmark.gallery.ids),
-        dim=gallery.shape[1],
-        seed=seed,
-        backend=backend,
-        alarms=(*probe.alarms, *((Alarm.COLLAPSED,) if collapsed(gallery) else ())),
-        batch_deviation=probe.batch_deviation,
-        source=benchmark.source,
-    )
+
+    def manifest() -> Manifest:
+        return Manifest(
+            model=driver.model,
+            benchmark=benchmark.name,
+            fingerprint=benchmark.fingerprint,
+            protocol=dataclasses.asdict(benchmark.protocol),
+            n_queries=len(benchmark.queries),
+            n_gallery=len(benchmark.gallery.ids),
+            dim=gallery.shape[1],
+            seed=seed,
+            backend=backend,
+            alarms=(*probe.alarms, *((Alarm.COLLAPSED,) if collapsed(gallery) else ())),
+            batch_deviation=probe.batch_deviation,
+            source=benchmark.source,
+        )
+
     queries = tuple(query.id for query in benchmark.queries)
-    return Run(manifest, queries, tuple(query.targets for query in benchmark.queries), results)
+    targets_of = tuple(query.targets for query in benchmark.queries)
+    return Run(job.on_main("describing the run", manifest), queries, targets_of, results)
 
 
 def n_inputs(benchmark: Benchmark) -> int:

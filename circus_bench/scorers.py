@@ -9,8 +9,10 @@ blocks, the number of processes, or the device.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -173,8 +175,10 @@ class _PairProducts:
     def _first_equal(self) -> Ints:
         """For each gallery row the first that is equal to it: int64 [n_gallery]."""
         if self._first is None:
+            # By digest: the rows of a memory-mapped gallery do not fit into memory.
+            digests = (hashlib.blake2b(row, digest_size=16).digest() for row in self._gallery)
             seen: dict[bytes, int] = {}
-            first = (seen.setdefault(row.tobytes(), position) for position, row in enumerate(self._gallery))
+            first = (seen.setdefault(digest, position) for position, digest in enumerate(digests))
             self._first = np.fromiter(first, np.int64, len(self._gallery))
         return self._first
 
@@ -267,12 +271,10 @@ def _best_of_row(scores: Floats, k: int, slack: np.float32) -> Ints:
 
 class _TorchScorer:
     def __init__(self, gallery: Floats, longest: float, device: str) -> None:
-        import torch
-
         self._device = device
         self._longest = longest
         self._pairs = _PairProducts(gallery)
-        self._gallery = torch.from_numpy(np.ascontiguousarray(gallery)).to(device)
+        self._gallery = _tensor(gallery).to(device)
 
     @contextmanager
     def precision(self) -> Iterator[None]:
@@ -288,10 +290,17 @@ class _TorchScorer:
             torch.set_float32_matmul_precision(chosen)
 
     def scores(self, queries: Floats) -> Scores:
-        import torch
-
-        block = torch.from_numpy(np.ascontiguousarray(queries)).to(self._device) @ self._gallery.T
+        block = _tensor(queries).to(self._device) @ self._gallery.T
         return Scores(_TorchBlock(block), exact=self._pairs.of(queries), doubt=_doubt(queries, self._longest))
+
+
+def _tensor(vectors: Floats) -> torch.Tensor:
+    """A tensor on the memory of an array, which may be a read-only map of a file: nothing is written to it."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(vectors))
 
 
 class _TorchBlock:

@@ -1,8 +1,8 @@
-"""A server on 127.0.0.1 that speaks the wire protocols of embedding APIs, and misbehaves when it is told to.
+"""A server on 127.0.0.1 that speaks the wire protocols of paid APIs, and misbehaves when it is told to.
 
 Requests are numbered from 0 in the order of their arrival. A request whose number is in `script` is treated as its
-`Act` says, any other is answered as the vendor would. Every input that was answered with a vector is written down as
-paid.
+`Act` says, any other is answered as the vendor would: embedding APIs give a vector, those that chat give a JSON object
+with the text of the question under `echo`. Every input that was answered is written down as paid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 60  # seconds
 
 @dataclass(frozen=True)
 class Asked:
-    """One input as it arrived: its text, the digest of its image, and what it was said to be."""
+    """One input as it arrived: its text, the digests of its images, and what it was said to be, or the model asked."""
 
     text: str | None
     image: str | None
@@ -86,7 +86,6 @@ def vector(asked: Asked, dim: int) -> list[float]:
 
 def _digest(data: str) -> str:
     with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-        assert image.format == "PNG"
         return digest(image.convert("RGB"))
 
 
@@ -180,12 +179,115 @@ VOYAGE = Dialect(
 )
 
 
+def _read_anthropic(body: Any) -> list[Asked]:
+    *pictures, text = body["messages"][0]["content"]
+    images = [_digest(part["source"]["data"]) for part in pictures]
+    return [Asked(text["text"], " ".join(images) or None, body["model"])]
+
+
+def anthropic_message(text: str, stop: str = "end_turn") -> Any:
+    """A reply of the Messages API; a token a character."""
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude",
+        "content": [{"type": "text", "text": text}] if text else [],
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 100, "output_tokens": len(text)},
+    }
+
+
+def anthropic_error(kind: str, message: str) -> Any:
+    """An error in Anthropic's form."""
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+
+def _read_openai(body: Any) -> list[Asked]:
+    *pictures, text = body["messages"][0]["content"]
+    images = [_digest(part["image_url"]["url"].partition(",")[2]) for part in pictures]
+    return [Asked(text["text"], " ".join(images) or None, body["model"])]
+
+
+def openai_completion(text: str, stop: str = "stop", refusal: str | None = None) -> Any:
+    """A reply of the chat completions; a token a character."""
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "gpt",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text or None, "refusal": refusal},
+                "finish_reason": stop,
+            }
+        ],
+        "usage": {"prompt_tokens": 100, "completion_tokens": len(text), "total_tokens": 100 + len(text)},
+    }
+
+
+def openai_error(message: str, code: str | None = None) -> Any:
+    """An error in OpenAI's form."""
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+
+
+def _read_gemini_chat(body: Any) -> list[Asked]:
+    *pictures, text = body["contents"][0]["parts"]
+    return [Asked(text["text"], " ".join(_digest(part["inlineData"]["data"]) for part in pictures) or None)]
+
+
+def gemini_reply(text: str, stop: str = "STOP") -> Any:
+    """A reply of `generateContent`; a token a character."""
+    return {
+        "candidates": [
+            {"content": {"parts": [{"text": text}] if text else [], "role": "model"}, "finishReason": stop, "index": 0}
+        ],
+        "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": len(text), "totalTokenCount": 100},
+    }
+
+
+def echo(asked: Sequence[Asked]) -> str:
+    """The text that the dialects that chat answer with."""
+    return json.dumps({"echo": asked[0].text})
+
+
+ANTHROPIC = Dialect(
+    path="/v1/messages",
+    key_header=("x-api-key", KEY),
+    wrong_key=(401, anthropic_error("authentication_error", "invalid x-api-key")),
+    read=_read_anthropic,
+    write=lambda asked, _: anthropic_message(echo(asked)),
+    refuse=lambda _: anthropic_error("invalid_request_error", "Could not process image"),
+    too_large=anthropic_error("request_too_large", "Request exceeds the maximum size"),
+)
+OPENAI = Dialect(
+    path="/v1/chat/completions",
+    key_header=("Authorization", f"Bearer {KEY}"),
+    wrong_key=(401, openai_error("Incorrect API key provided", "invalid_api_key")),
+    read=_read_openai,
+    write=lambda asked, _: openai_completion(echo(asked)),
+    refuse=lambda _: openai_error("You uploaded an unsupported image.", "image_parse_error"),
+    too_large=openai_error("Request too large"),
+)
+GEMINI_CHAT = Dialect(
+    path="/v1beta/models/gemini-2.5-flash:generateContent",
+    key_header=("x-goog-api-key", KEY),
+    wrong_key=GEMINI.wrong_key,
+    read=_read_gemini_chat,
+    write=lambda asked, _: gemini_reply(echo(asked)),
+    refuse=lambda _: gemini_error(400, "INVALID_ARGUMENT", "Unable to process input image."),
+    too_large=gemini_error(400, "INVALID_ARGUMENT", "Request payload size exceeds the limit"),
+)
+
+
 class MisbehavingServer:
     """The server.
 
     Args:
         dialect: what it speaks.
-        dim: dimensions of its vectors.
+        dim: dimensions of its vectors, if it gives any.
 
     Attributes:
         script: number of a request to how it is treated.
@@ -193,10 +295,10 @@ class MisbehavingServer:
         most_items: inputs above which a request is too large.
         requests: the inputs of every request, in the order of arrival.
         bodies: what every request said, likewise.
-        paid: every input that was answered with a vector.
+        paid: every input that was answered.
     """
 
-    def __init__(self, dialect: Dialect, dim: int) -> None:
+    def __init__(self, dialect: Dialect, dim: int = 0) -> None:
         self.dialect = dialect
         self.dim = dim
         self.script: dict[int, Act] = {}

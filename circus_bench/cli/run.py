@@ -2,91 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, progress, warn
+from circus_bench.cli.projections import print_projections
 from circus_bench.scorers import Backend
 
 if TYPE_CHECKING:
     from circus_bench.benchmark import Benchmark
+    from circus_bench.processes import Processes
     from circus_bench.runs import Run
 
 
 def run(
     benchmark: Annotated[Path, typer.Argument(help="Folder of a benchmark.", exists=True, file_okay=False)],
     model: Annotated[list[str], typer.Option("--model", "-m", help="Model name; may be repeated.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that gets one folder a model.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder that gets one folder a model.")] = None,
     store: Annotated[
         Path | None, typer.Option(help="Folder of the embedding store.", show_default="OUT/embeddings")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Inputs a forward pass.")] = 32,
-    shard_size: Annotated[int, typer.Option(min=1, help="Inputs that a killed run may lose.")] = 1024,
+    shard_size: Annotated[int, typer.Option(min=1, help="Inputs that a killed run may lose, for each process.")] = 256,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.")] = 0,
     top_k: Annotated[int, typer.Option(min=1, help="Gallery images kept per query and condition.")] = 51,
     seed: Annotated[int, typer.Option(help="Seed of the null targets.")] = 0,
     backend: Annotated[Backend, typer.Option(help="What computes the scores.")] = Backend.NUMPY,
     device: Annotated[str | None, typer.Option(help="Torch device of the model, and of the torch back end.")] = None,
+    memory: Annotated[int, typer.Option(min=1, help="MiB that a block of scores may take.")] = 512,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Dry run on so many images and queries: project time, memory and disk, write nothing."
+        ),
+    ] = None,
     leave_out_unreadable: Annotated[
         bool, typer.Option(help="Run without images that cannot be decoded and the queries that need them.")
     ] = False,
     allow_alarms: Annotated[bool, typer.Option(help="Exit with 0 in spite of alarms.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the manifests as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the manifests, or the projections, as JSON.")] = False,
 ) -> None:
     """Encode a benchmark under the three conditions, rank every target in the whole gallery, write Runs.
 
-    A run that was stopped goes on from its last shard.
+    A run that was stopped goes on from its last shard. Under `accelerate launch` the processes share the work.
     """
     from circus_bench.benchmark import Benchmark
     from circus_bench.encoding import EncodeSettings
-    from circus_bench.errors import some
     from circus_bench.files import slug
     from circus_bench.models import check_known, load_encoder
+    from circus_bench.processes import claim_device, current_processes
+    from circus_bench.projection import project
     from circus_bench.runs import n_inputs, run_benchmark
     from circus_bench.store import EmbeddingStore
 
-    chosen = _readable(Benchmark.load(benchmark), leave_out=leave_out_unreadable)
-    settings = EncodeSettings(batch_size=batch_size, shard_size=shard_size, workers=workers)
     check_known(model)
+    job, device = current_processes(), claim_device(device)
+    settings = EncodeSettings(batch_size=batch_size, shard_size=shard_size, workers=workers)
+    ranking: dict[str, Any] = {"top_k": top_k, "backend": backend, "device": device, "memory": memory * 2**20}
+    if limit is not None:
+        whole = Benchmark.load(benchmark)
+        encoders = (load_encoder(name, device=device) for name in model)
+        found = [project(encoder, whole, limit=limit, settings=settings, **ranking) for encoder in encoders]
+        if job.is_main:
+            print_projections(found, json=json)
+        return
+    if out is None:
+        raise typer.BadParameter("a folder for the Runs is needed", param_hint="--out")
+    chosen = _readable(Benchmark.load(benchmark), job, leave_out=leave_out_unreadable)
     runs = []
     for name in model:
         encoder = load_encoder(name, device=device)
-        with progress(name, n_inputs(chosen)) as advance:
+        embeddings = EmbeddingStore(store or out / "embeddings")
+        with _progress(job, name, n_inputs(chosen)) as advance:
             made = run_benchmark(
-                encoder,
-                chosen,
-                store=EmbeddingStore(store or out / "embeddings"),
-                settings=settings,
-                top_k=top_k,
-                seed=seed,
-                backend=backend,
-                device=device,
-                advance=advance,
+                encoder, chosen, store=embeddings, settings=settings, seed=seed, advance=advance, **ranking
             )
-        made.save(out / slug(name))
+        job.on_main("saving the run", partial(made.save, out / slug(name)))
         runs.append(made)
+    if job.is_main:
+        _report(runs, out, left_out=chosen.source.get("left_out_images", ()), json=json)
+    if any(made.manifest.alarms for made in runs) and not allow_alarms:
+        raise typer.Exit(EXIT_ATTENTION)
+
+
+def _readable(benchmark: Benchmark, job: Processes, *, leave_out: bool) -> Benchmark:
+    """The benchmark without its unreadable images, if that was asked for; else encoding names them."""
+    with _progress(job, "images", len(benchmark.image_ids)) as advance:
+        unreadable = benchmark.inspect(advance=advance, processes=job).unreadable
+    return benchmark.without_images(unreadable) if unreadable and leave_out else benchmark
+
+
+def _progress(job: Processes, what: str, total: int) -> AbstractContextManager[Callable[..., None]]:
+    """A progress bar, in the main process alone."""
+    return progress(what, total) if job.is_main else nullcontext(lambda _=1: None)
+
+
+def _report(runs: Sequence[Run], out: Path, *, left_out: Sequence[str], json: bool) -> None:
+    from circus_bench.errors import some
+    from circus_bench.files import slug
+
     if json:
         print_json({made.manifest.model.name: _summary(made) for made in runs})
     else:
         for made in runs:
             typer.echo(f"{made.manifest.model.name}: {out / slug(made.manifest.model.name)}")
-    alarmed = [made for made in runs if made.manifest.alarms]
-    for made in alarmed:
-        warn(f"{made.manifest.model.name}: {', '.join(made.manifest.alarms)}; do not trust this Run")
-    left_out = chosen.source.get("left_out_images")
+    for made in runs:
+        if made.manifest.alarms:
+            warn(f"{made.manifest.model.name}: {', '.join(made.manifest.alarms)}; do not trust this Run")
     if left_out:
-        warn(f"images were left out ({some(left_out)}); {len(chosen.queries):,} queries remain")
-    if alarmed and not allow_alarms:
-        raise typer.Exit(EXIT_ATTENTION)
-
-
-def _readable(benchmark: Benchmark, *, leave_out: bool) -> Benchmark:
-    """The benchmark without its unreadable images, if that was asked for; else encoding names them."""
-    with progress("images", len(benchmark.image_ids)) as advance:
-        unreadable = benchmark.inspect(advance=advance).unreadable
-    return benchmark.without_images(unreadable) if unreadable and leave_out else benchmark
+        warn(f"images were left out ({some(left_out)}); {runs[0].manifest.n_queries:,} queries remain")
 
 
 def _summary(run: Run) -> dict[str, object]:
