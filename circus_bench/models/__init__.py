@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from circus_bench.errors import CircusError
 if TYPE_CHECKING:
     from mteb.models import EncoderProtocol
 
+    from circus_bench.models.choices import Choice
+
 POOL_MINI = ("circus-bench/mini-balanced", "circus-bench/mini-visual", "circus-bench/mini-textual")
 """The small encoders that ship with the library: a pool that audits on a CPU in seconds."""
 
@@ -18,37 +21,49 @@ POOL_MINI = ("circus-bench/mini-balanced", "circus-bench/mini-visual", "circus-b
 def register() -> None:
     """Add our models to mteb's registry, so that `mteb.get_model` and `mteb run -m` know them.
 
-    Repeating it is harmless.
+    For the models of the pool, ours take the place of mteb's entries of the same name: those need torchvision and
+    torchcodec, or transformers < 5, and do not run beside the packages that circus-bench installs. Repeating it is
+    harmless.
     """
     from mteb.models.model_implementations import MODEL_REGISTRY
 
+    from circus_bench.models.metas import CircusModelMeta
     from circus_bench.models.mini.meta import mini_metas
+    from circus_bench.models.pool import pool
 
-    for meta in mini_metas():
-        if meta.name is not None:
-            MODEL_REGISTRY.setdefault(meta.name, meta)
+    metas = mini_metas()
+    for module in dict.fromkeys(model.module for model in pool()):
+        metas += importlib.import_module(module).metas()
+    for meta in metas:
+        if meta.name is not None and not isinstance(MODEL_REGISTRY.get(meta.name), CircusModelMeta):
+            MODEL_REGISTRY[meta.name] = meta
 
 
 def check_known(names: Iterable[str]) -> None:
-    """Refuse names that are not in mteb's registry, before any of the models is loaded.
+    """Refuse names that no model can have, before any of the models is loaded.
 
     Raises:
-        CircusError: names the first unknown one, and those that are close to it.
+        CircusError: names the first one that is neither in mteb's registry nor of the form `st:SOURCE` or
+            `dual:FUSION:SOURCE` (see `circus_bench.models.choices`), and those that are close to it.
     """
     from mteb.models.model_implementations import MODEL_REGISTRY
 
+    from circus_bench.models.choices import parse
+
     register()
     for name in names:
-        if name not in MODEL_REGISTRY:
+        if name not in MODEL_REGISTRY and parse(name) is None:
             close = difflib.get_close_matches(name, MODEL_REGISTRY, n=5, cutoff=0.5)
             raise CircusError(f"no model {name!r} in mteb's registry; close names: {', '.join(close) or 'none'}")
 
 
 def load_encoder(name: str, *, revision: str | None = None, device: str | None = None) -> EncoderProtocol:
-    """Load an encoder that mteb or circus-bench implements.
+    """Load an encoder.
 
     Args:
-        name: the model's name in mteb's registry, such as `circus-bench/mini-balanced`.
+        name: a name in mteb's registry, such as `circus-bench/mini-balanced`; or `st:SOURCE` for a multimodal
+            sentence-transformers model, or `dual:FUSION:SOURCE` for a dual encoder of transformers, where SOURCE is a
+            folder or a repository on the Hub (see `circus_bench.models.choices`).
         revision: the revision wanted; the registered one when None.
         device: such as `cpu` or `cuda:0`; the model's own choice when None.
 
@@ -58,6 +73,11 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
     import mteb
     from mteb.models import EncoderProtocol
 
+    from circus_bench.models.choices import parse
+
+    choice = parse(name)
+    if choice is not None:
+        return _load_choice(choice, revision=revision, device=device)
     check_known([name])
     try:
         mteb.get_model_meta(name, revision)
@@ -67,3 +87,13 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
     if not isinstance(model, EncoderProtocol):
         raise CircusError(f"{name} is a {type(model).__name__}, not an encoder: it has no embeddings to rank")
     return model
+
+
+def _load_choice(choice: Choice, *, revision: str | None, device: str | None) -> EncoderProtocol:
+    if choice.fusion is None:
+        from circus_bench.models import sentence_transformers
+
+        return sentence_transformers.load(choice, revision=revision, device=device)
+    from circus_bench.models.dual_encoders import DualEncoder
+
+    return DualEncoder(choice, revision=revision, device=device)

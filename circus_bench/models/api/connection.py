@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -13,15 +10,12 @@ from requests.auth import AuthBase
 from urllib3.exceptions import NewConnectionError
 
 from circus_bench.models.api.vendor import RejectedError, Vendor
-from circus_bench.remote import RemoteError, Secret, TransientError
+from circus_bench.remote import PASSING, REJECTED, RemoteError, Secret, TransientError, check_address, retry_after
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
 _CONNECT_SECONDS = 10.0
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-_REJECTED = frozenset({400, 413, 422})
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _SHOWN = 300  # characters of a service's own words in a message
 
 
@@ -41,9 +35,7 @@ class Connection:
 
     def __init__(self, vendor: Vendor, key: Secret, *, base_url: str | None, timeout: float, threads: int) -> None:
         base = (base_url or vendor.base_url(key)).rstrip("/")
-        parts = urlsplit(base)
-        if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
-            raise RemoteError(f"{vendor.url_variable}: {base!r} is not https, so the key would be readable on the way")
+        check_address(base, setting=vendor.url_variable)
         self._vendor = vendor
         self._key = key
         self._url = base + vendor.path()
@@ -90,10 +82,10 @@ class Connection:
         message = f"{self._vendor.name}: HTTP {status} ({reason})"
         if failure.bad_key or status in (401, 403):
             return RemoteError(f"{message}; look at the key in {' or '.join(self._vendor.key_variables)}")
-        if status in _PASSING:
-            header = _retry_after(response)
+        if status in PASSING:
+            header = retry_after(response.headers)
             return TransientError(message, retry_after=failure.retry_after if header is None else header)
-        if status in _REJECTED:
+        if status in REJECTED:
             return RejectedError(message, reason)
         return RemoteError(message)
 
@@ -119,21 +111,3 @@ def _never_sent(error: requests.RequestException) -> bool:
     """Whether no connection came about, so that nothing can have been charged."""
     reason = getattr(error.args[0], "reason", None) if error.args else None
     return isinstance(error, requests.ConnectTimeout) or isinstance(reason, NewConnectionError)
-
-
-def _retry_after(response: Response) -> float | None:
-    """Seconds from the header `Retry-After`, which holds seconds or a date (RFC 9110, section 10.2.3)."""
-    value = response.headers.get("Retry-After")
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        # The service's own clock, where it gives one: ours may be off.
-        now = response.headers.get("Date")
-        wait = parsedate_to_datetime(value) - (parsedate_to_datetime(now) if now else datetime.now(UTC))
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, wait.total_seconds())

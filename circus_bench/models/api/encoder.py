@@ -14,14 +14,14 @@ from mteb.models.abs_encoder import AbsEncoder
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from circus_bench.errors import EmbeddingError
+from circus_bench.errors import EmbeddingError, RefusedError
 from circus_bench.files import slug, to_json
 from circus_bench.images import black, digest
 from circus_bench.models.api.asking import Asking, Question
 from circus_bench.models.api.connection import Connection
 from circus_bench.models.api.images import sent_size, to_rgb
 from circus_bench.models.api.settings import ApiSettings
-from circus_bench.models.api.vendor import RefusedError, Role, Vendor
+from circus_bench.models.api.vendor import Role, Vendor
 from circus_bench.remote import Caller, Meter, RateLimit, Replies, Secret, Usage
 
 if TYPE_CHECKING:
@@ -149,15 +149,22 @@ class ApiEncoder(AbsEncoder):
         price = self.vendor.price
         return Estimate(len(sizes), len(kept), usage, price.cost(usage) if price else None)
 
-    def check_budget(self, benchmark: Benchmark) -> Estimate:
+    def check_budget(self, benchmark: Benchmark, *, processes: int = 1) -> Estimate:
         """Refuse a benchmark that costs more than the budget, before the first call.
+
+        Args:
+            benchmark: what is to be encoded.
+            processes: how many share the work; each has its part of the budget.
+
+        Returns:
+            The estimate of all of it.
 
         Raises:
             BudgetError: it does, or no budget is set.
         """
         estimate = self.estimate(benchmark)
         if estimate.kept < estimate.inputs:
-            self.meter.check(estimate.usage)
+            self.meter.check({unit: amount / processes for unit, amount in estimate.usage.items()})
         return estimate
 
     def _check_first(self, opened: Sequence[Question], n_batch: int, inputs: Any) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from circus_bench.errors import EmbeddingError, some
 from circus_bench.remote import Price, RemoteError, Secret, Usage
 
 
@@ -31,22 +30,6 @@ class RejectedError(RemoteError):
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class RefusedError(EmbeddingError):
-    """The service refused some inputs for good. All others have their vectors, and are not asked for again.
-
-    Attributes:
-        reasons: what the service said, by the name of the input, or by its position where it has none.
-    """
-
-    def __init__(self, model: str, reasons: Mapping[int | str, str]) -> None:
-        named = [f"{f'input {name}' if isinstance(name, int) else name}: {reasons[name]}" for name in reasons]
-        super().__init__(
-            f"{model} refused inputs ({some(named)}); the others are kept. Leave these out with "
-            f"`Benchmark.without_images`, or run again if the refusal looks like an accident"
-        )
-        self.reasons = dict(reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,11 @@ from mteb.types import PromptType
 
 from circus_bench.benchmark import Condition
 from circus_bench.encoding import BenchmarkEncoder
-from circus_bench.errors import CircusError, EmbeddingError
+from circus_bench.errors import CircusError, EmbeddingError, RefusedError
 from circus_bench.images import black, digest
 from circus_bench.models import gemini, voyage
 from circus_bench.models.api.encoder import ApiEncoder
 from circus_bench.models.api.settings import ApiSettings
-from circus_bench.models.api.vendor import RefusedError
 from circus_bench.remote import BudgetError, RemoteError, RetryPolicy
 from circus_bench.store import EmbeddingStore
 
