@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.benchmark import Benchmark, Condition, Query
-from circus_bench.errors import EmbeddingError, ImageError, some
+from circus_bench.errors import EmbeddingError, ImageError, RefusedError, some
 from circus_bench.images import black, digest
 from circus_bench.inputs import Input, Inputs, Role, collate, task_of
 from circus_bench.processes import ALONE, Processes
@@ -158,6 +158,16 @@ class BenchmarkEncoder:
         self._infos = inspection.readable
         self._black_digests: dict[tuple[int, int], str] = {}
 
+    def check_budget(self) -> None:
+        """Let an encoder that costs money refuse the benchmark before its first call.
+
+        Raises:
+            BudgetError: the benchmark costs more than this process may spend on its share.
+        """
+        check = getattr(self._encoder, "check_budget", None)
+        if check is not None:
+            check(self._benchmark, processes=self._processes.count)
+
     def encode(self) -> None:
         """Encode the gallery, and the queries under every condition, as far as the store does not hold them.
 
@@ -288,6 +298,7 @@ class BenchmarkEncoder:
     def _encode_share(self, shards: Sequence[_Shard]) -> list[tuple[Role, str]]:
         """Encode this process's share; returns the names of the files written."""
         written = []
+        refused: dict[int | str, str] = {}
         for start in range(0, len(shards), self._processes.count):
             if self._processes.should_stop():
                 break
@@ -295,9 +306,16 @@ class BenchmarkEncoder:
             for shard in at_a_time[self._processes.rank : self._processes.rank + 1]:
                 space, inputs = self._filled[shard.role]
                 items = [inputs[row] for row in shard.rows]
-                name = space.write([item.digest for item in items], self._encode(items, shard.role))
+                try:
+                    name = space.write([item.digest for item in items], self._encode(items, shard.role))
+                except RefusedError as error:
+                    # All refusals are found in one run; encoders that refuse keep the vectors of the other inputs.
+                    refused |= error.reasons
+                    continue
                 written.append((shard.role, name))
             self._advance(sum(len(shard.rows) for shard in at_a_time))
+        if refused:
+            raise RefusedError(self.model.name, refused)
         return written
 
     def _take_in(self, shards: Sequence[_Shard], written: Sequence[Sequence[tuple[Role, str]]]) -> None:
@@ -325,16 +343,21 @@ class BenchmarkEncoder:
             num_workers=self._settings.workers,
             collate_fn=collate,
         )
-        task = task_of(self._benchmark, role)
-        output = self._encoder.encode(
-            loader,
-            task_metadata=task,
-            hf_split="test",
-            hf_subset="default",
-            prompt_type=role.prompt_type,
-            batch_size=self._settings.batch_size,
-            show_progress_bar=False,
-        )
+        try:
+            output = self._encoder.encode(
+                loader,
+                task_metadata=task_of(self._benchmark, role),
+                hf_split="test",
+                hf_subset="default",
+                prompt_type=role.prompt_type,
+                batch_size=self._settings.batch_size,
+                show_progress_bar=False,
+            )
+        except RefusedError as error:
+            raise RefusedError(
+                self.model.name,
+                {inputs[at].name if isinstance(at, int) else at: why for at, why in error.reasons.items()},
+            ) from None
         vectors = _to_numpy(output)
         if vectors.ndim != 2 or len(vectors) != len(inputs):
             raise EmbeddingError(f"{self.model.name} gave shape {vectors.shape} for {len(inputs)} inputs")

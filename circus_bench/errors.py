@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class CircusError(Exception):
@@ -22,6 +22,22 @@ class ImageError(CircusError):
 
 class EmbeddingError(CircusError):
     """An encoder produced embeddings that cannot be ranked, or none where some were due."""
+
+
+class RefusedError(EmbeddingError):
+    """A model refused some inputs for good: a service that finds an image unsafe, say. All others have their vectors.
+
+    Attributes:
+        reasons: what was said, by the name of the input, or by its position where it has none.
+    """
+
+    def __init__(self, model: str, reasons: Mapping[int | str, str]) -> None:
+        named = [f"{f'input {name}' if isinstance(name, int) else name}: {reasons[name]}" for name in reasons]
+        super().__init__(
+            f"{model} refused inputs ({some(named)}); the others are kept. Leave these out with "
+            f"`Benchmark.without_images`, or run again if the refusal looks like an accident"
+        )
+        self.reasons = dict(reasons)
 
 
 class FormatError(CircusError):

@@ -221,7 +221,8 @@ def run_benchmark(
 
     Raises:
         ImageError: an image cannot be decoded.
-        EmbeddingError: the encoder's vectors cannot be ranked.
+        EmbeddingError: the encoder's vectors cannot be ranked, or it refused inputs.
+        BudgetError: an encoder that costs money would pass its budget.
         ProcessError: another process of the job failed, was lost, or was started with something else.
     """
     job = processes or current_processes()
@@ -229,6 +230,7 @@ def run_benchmark(
     driver = BenchmarkEncoder(encoder, benchmark, store=store, settings=settings, processes=job, advance=advance)
     job.agree("benchmark", (benchmark.name, benchmark.protocol.id, benchmark.fingerprint))
     job.agree("model and settings", (driver.model, settings, top_k, seed, backend, memory))
+    job.everywhere("checking the budget", driver.check_budget)
     probe = job.on_main("probing the encoder", driver.probe)
     driver.encode()
     gallery = driver.gallery()

@@ -14,8 +14,10 @@ from standins import Blind, Chance, Constant, Deaf, NotANumber, StandIn, Unstead
 
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.encoding import Alarm, BenchmarkEncoder, EncodeSettings, ModelIdentity, collapsed
-from circus_bench.errors import EmbeddingError, ImageError
+from circus_bench.errors import EmbeddingError, ImageError, RefusedError
 from circus_bench.images import black, decode
+from circus_bench.remote import BudgetError
+from circus_bench.runs import run_benchmark
 from circus_bench.store import EmbeddingStore
 
 
@@ -170,6 +172,40 @@ def test_a_nan_embedding_is_an_error_that_names_the_input(
     benchmark = toy_benchmark()
     with pytest.raises(EmbeddingError, match=r"tests/nan gave NaN.* gallery inputs \(1: 'c'\)"):
         drive(NotANumber(image_of(benchmark, "c")), benchmark).gallery()
+
+
+def test_all_refused_inputs_are_found_before_the_error_and_named(
+    drive: Driver, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    class Refusing(StandIn):
+        def encode(self, inputs: object, **options: object) -> np.ndarray:
+            found = super().encode(inputs, **options)
+            refused = {digest_of(image_of(benchmark, image)) for image in ("a", "d")}
+            last = [image for image, _ in self.seen[-len(found) :]]
+            if reasons := {at: "unsafe" for at, image in enumerate(last) if image in refused}:
+                raise RefusedError(self.name, reasons)
+            return found
+
+    benchmark = toy_benchmark()
+    encoder = Refusing()
+    driver = drive(encoder, benchmark, EncodeSettings(batch_size=1, shard_size=1))
+    with pytest.raises(RefusedError, match="unsafe") as refusal:
+        driver.gallery()
+    assert refusal.value.reasons == {"a": "unsafe", "d": "unsafe"}
+    assert len(encoder.seen) == 4
+
+
+def test_an_encoder_that_costs_money_may_refuse_a_benchmark_before_its_first_call(
+    tmp_path: Path, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    class Costly(StandIn):
+        def check_budget(self, benchmark: Benchmark, *, processes: int) -> None:
+            raise BudgetError(f"{len(benchmark.queries)} queries for {processes} processes")
+
+    encoder = Costly()
+    with pytest.raises(BudgetError, match="3 queries for 1 processes"):
+        run_benchmark(encoder, toy_benchmark(), store=EmbeddingStore(tmp_path))
+    assert not encoder.seen
 
 
 def test_an_encoder_that_drops_an_input_is_an_error(drive: Driver) -> None:
