@@ -92,7 +92,7 @@ def hit_rate_figure(scores: Sequence[Scores], *, k: int, title: str, limit: int 
     Returns:
         An `<svg>` element. A condition without a number is marked "undefined" in place of its bar.
     """
-    with _figure(0.75 + 0.155 * _GROUP * len(scores)) as figure:
+    with canvas(0.75 + 0.155 * _GROUP * len(scores)) as figure:
         axes = figure.add_axes((0.2, 0.32 / figure.get_figheight(), 0.77, 1 - 0.42 / figure.get_figheight()))
         for place, of_model in enumerate(scores):
             _bars(axes, of_model, k=k, top=place * _GROUP)
@@ -110,7 +110,7 @@ def hit_rate_figure(scores: Sequence[Scores], *, k: int, title: str, limit: int 
         axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
         axes.grid(axis="x", color=_FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        return _svg(figure, name=f"hit-rate-{title}", description=f"Hit rate at {k} of each model, {title}")
+        return to_svg(figure, name=f"hit-rate-{title}", description=f"Hit rate at {k} of each model, {title}")
 
 
 def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
@@ -120,7 +120,7 @@ def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
         An `<svg>` element.
     """
     cutoffs, entries = list(sweep), list(sweep.values())
-    with _figure(2.9) as figure:
+    with canvas(2.9) as figure:
         axes = figure.add_axes((0.105, 0.17, 0.62, 0.76))
         axes.set_xscale("log")
         axes.axvline(k, color=_INK, linewidth=0.7, linestyle=(0, (2, 2)))
@@ -140,7 +140,7 @@ def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
         axes.set_xlabel("K")
         axes.grid(axis="y", color=_FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        return _svg(figure, name="k-sweep", description="Share of each label against the cut-off K")
+        return to_svg(figure, name="k-sweep", description="Share of each label against the cut-off K")
 
 
 def _bars(axes: Axes, of_model: Scores, *, k: int, top: float) -> None:
@@ -190,7 +190,7 @@ def _name_lines(axes: Axes, ends: Mapping[Label, float]) -> None:
 
 
 @contextmanager
-def _figure(height: float) -> Iterator[Figure]:
+def canvas(height: float) -> Iterator[Figure]:
     """Yield an empty figure of `height` inches, to be drawn and written within the block."""
     import matplotlib.style
     from matplotlib.figure import Figure
@@ -201,7 +201,8 @@ def _figure(height: float) -> Iterator[Figure]:
         yield Figure(figsize=(_WIDTH, height))
 
 
-def _svg(figure: Figure, *, name: str, description: str) -> str:
+def to_svg(figure: Figure, *, name: str, description: str) -> str:
+    """Write a figure as an `<svg>` element with a text for screen readers; `name` keeps its ids apart from others'."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     whole = file.getvalue()

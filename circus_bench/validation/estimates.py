@@ -1,0 +1,86 @@
+"""Estimates from a drawn sample for what it was drawn from: each item counts for those that were not drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from circus_bench.audit.statistics import LEVEL, UNDEFINED, Estimate, Floats
+from circus_bench.validation.decisions import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class ValidityShares:
+    """The share of valid queries among those that a study was drawn from.
+
+    Attributes:
+        strata: stratum to its estimate; `n` is the number of decided items.
+        overall: of all strata together, each with its size; undefined while a stratum has no decided item.
+        sizes: stratum to the number of queries that it stands for (the sum of the weights of its items).
+        undecided: stratum to the number of items left out because they are undecided.
+    """
+
+    strata: Mapping[str, Estimate]
+    overall: Estimate
+    sizes: Mapping[str, float]
+    undecided: Mapping[str, int]
+
+
+def validity_shares(decisions: Iterable[Decision]) -> ValidityShares:
+    """Estimate the share of valid queries per stratum and overall, weighted by inverse inclusion probabilities.
+
+    A stratum's share is the weighted mean over its decided items (Hajek's estimator) with Wilson's interval; items of
+    unequal weights have the effective number of Kish, (sum of weights)^2 / (sum of squares). The overall interval adds
+    the distances of the strata's limits in squares (MOVER; G. Y. Zou, W. Huang and X. Zhang, "A note on confidence
+    interval estimation for a linear function of binomial proportions", Computational Statistics and Data Analysis 53,
+    2009). As everywhere in the package, the queries are taken for a sample of possible ones: no interval shrinks to a
+    point when all queries of a benchmark were judged. Undecided items are left out as if they were missing at random
+    within their stratum.
+    """
+    by_stratum: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        by_stratum.setdefault(decision.stratum, []).append(decision)
+    names = sorted(by_stratum)
+    strata = {name: _share(by_stratum[name]) for name in names}
+    sizes = {name: math.fsum(decision.weight for decision in by_stratum[name]) for name in names}
+    undecided = {name: sum(decision.valid is None for decision in by_stratum[name]) for name in names}
+    return ValidityShares(strata, _combined(list(strata.values()), list(sizes.values())), sizes, undecided)
+
+
+def _share(decisions: Iterable[Decision]) -> Estimate:
+    decided = [decision for decision in decisions if decision.valid is not None]
+    if not decided:
+        return UNDEFINED
+    weights = np.array([decision.weight for decision in decided])
+    valid = np.array([decision.valid for decision in decided], np.float64)
+    share = float(weights @ valid / weights.sum())
+    return Estimate(share, *_wilson(share, float(weights.sum() ** 2 / (weights**2).sum())), len(decided))
+
+
+def _wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's interval for a share of n items, where n need not be whole."""
+    from scipy.special import ndtri
+
+    z = float(ndtri((1 + LEVEL) / 2))
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def _combined(estimates: list[Estimate], sizes: list[float]) -> Estimate:
+    if not estimates or any(math.isnan(estimate.value) for estimate in estimates):
+        return UNDEFINED
+    weights = np.array(sizes) / math.fsum(sizes)
+    values, lows, highs = (
+        np.array([getattr(estimate, end) for estimate in estimates]) for end in ("value", "low", "high")
+    )
+
+    def distance(ends: Floats) -> float:
+        return math.sqrt(float((weights**2 * (values - ends) ** 2).sum()))
+
+    value = float(weights @ values)
+    n = sum(estimate.n for estimate in estimates)
+    return Estimate(value, max(value - distance(lows), 0.0), min(value + distance(highs), 1.0), n)
