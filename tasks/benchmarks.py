@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from mteb.benchmarks.benchmark import Benchmark
+
 from circus_bench.tasks.circus_circo import CircusCIRCO
 from circus_bench.tasks.circus_cirr import CircusCIRR
 from circus_bench.tasks.circus_fashioniq import CircusFashionIQ
 from circus_bench.tasks.circus_lasco import CircusLaSCo
 from circus_bench.tasks.rmir import RMIR
-from mteb.benchmarks.benchmark import Benchmark
 
 CITATION = r"""
 @misc{circus2026,

@@ -82,11 +82,11 @@ class ComposedRetrieval(AbsTaskRetrieval):
         del num_proc
         if self.data_loaded:
             return
-        from circus_bench.tasks.data import load_part
         from mteb.timing import TimingStack
 
         from circus_bench.audit.labels import Subset
         from circus_bench.release.tables import SPLIT
+        from circus_bench.tasks.data import load_part
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading dataset {self.metadata.name}..."):
             dataset = self.metadata.dataset
@@ -130,12 +130,11 @@ class ComposedRetrieval(AbsTaskRetrieval):
             CircusError: images are missing or cannot be decoded, vectors cannot be ranked, or `encode_kwargs` asks for
                 what is not passed on.
         """
-        from circus_bench.tasks.running import obtain_run
-        from circus_bench.tasks.scores import summary_of
-
         from circus_bench.audit.labels import Subset
         from circus_bench.encoding import EncodeSettings
         from circus_bench.processes import current_processes
+        from circus_bench.tasks.running import obtain_run
+        from circus_bench.tasks.scores import summary_of
 
         assert self.part is not None  # mteb loads before it evaluates
         if lost := sorted(set(encode_kwargs) - {"batch_size", "show_progress_bar"}):
@@ -187,9 +186,8 @@ class ComposedRetrieval(AbsTaskRetrieval):
 
         Over all subsets they are those of `full`, which holds the others' queries, and the gallery is the same.
         """
-        from circus_bench.tasks.statistics import describe
-
         from circus_bench.audit.labels import Subset
+        from circus_bench.tasks.statistics import describe
 
         assert self.part is not None
         subset = Subset.FULL if compute_overall or hf_subset is None else Subset(hf_subset)

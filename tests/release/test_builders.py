@@ -7,10 +7,10 @@ from typing import Any
 
 import datasets
 import pytest
-from circus_bench.dataset_scripts.builders import builder_of
 from parts import FREE, made_benchmark, made_part
 
 from circus_bench.audit.labels import Subset
+from circus_bench.dataset_scripts.builders import builder_of
 from circus_bench.errors import CircusError
 from circus_bench.release.folder import write_dataset_folder
 from circus_bench.release.tables import Part, Table, config_name

@@ -12,7 +12,6 @@ import mteb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from circus_bench.tasks.circus_cirr import CircusCIRR
 from mteb.cache import ResultCache
 
 from circus_bench.audit.audit import audit_runs
@@ -22,6 +21,7 @@ from circus_bench.release.folder import write_dataset_folder
 from circus_bench.release.reading import benchmark_of
 from circus_bench.runs import Run
 from circus_bench.sources.cirr import PROTOCOLS
+from circus_bench.tasks.circus_cirr import CircusCIRR
 
 IN_SUBSET = {"full": range(40), "sf": range(1, 40, 2), "v": range(1, 40, 4)}
 """Positions of the queries; see `small_cirr`."""

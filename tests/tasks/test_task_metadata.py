@@ -6,9 +6,6 @@ import json
 import re
 
 import pytest
-from circus_bench.tasks.circus_cirr import CircusCIRR
-from circus_bench.tasks.circus_scenes import CircusScenes
-from circus_bench.tasks.registry import task_classes
 
 from circus_bench.audit.labels import Subset
 from circus_bench.release.folder import write_dataset_folder
@@ -21,6 +18,9 @@ from circus_bench.sources.fashioniq import PROTOCOLS as FASHIONIQ
 from circus_bench.sources.lasco import PROTOCOLS as LASCO
 from circus_bench.sources.rmir import PROTOCOLS as RMIR
 from circus_bench.sources.scenes import GENERATOR_VERSION
+from circus_bench.tasks.circus_cirr import CircusCIRR
+from circus_bench.tasks.circus_scenes import CircusScenes
+from circus_bench.tasks.registry import task_classes
 
 PROTOCOLS = {**CIRR, **FASHIONIQ, **LASCO, **CIRCO, **RMIR}
 UNKNOWN = {"CIRCUS-Scenes": ["reference"], "RMIR": ["date"]}

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from circus_bench.tasks import register
-from circus_bench.tasks.circus_cirr import CircusCIRR
-from circus_bench.tasks.circus_lasco import CircusLaSCo
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.types import PromptType
 from standins import StandIn
@@ -18,6 +15,9 @@ from circus_bench.benchmark import Condition
 from circus_bench.encoding import BenchmarkEncoder
 from circus_bench.sources.cirr import INSTRUCTION
 from circus_bench.store import EmbeddingStore
+from circus_bench.tasks import register
+from circus_bench.tasks.circus_cirr import CircusCIRR
+from circus_bench.tasks.circus_lasco import CircusLaSCo
 
 
 class Instructed(AbsEncoder):

@@ -6,6 +6,7 @@ import importlib
 from types import ModuleType, SimpleNamespace
 
 import mteb
+
 from circus_bench.tasks import register
 from circus_bench.tasks.registry import register_benchmarks, register_tasks, task_classes
 

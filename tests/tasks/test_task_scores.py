@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from circus_bench.tasks.scores import scores_of, summary_of
 from makers import make_run
 
 from circus_bench.benchmark import Condition, ReferencePolicy
 from circus_bench.ranking import ReferencePlace
+from circus_bench.tasks.scores import scores_of, summary_of
 
 EVERY = np.ones(4, bool)
 RANKS = ([1, 11, 5, 30], [20, 2, 40, 50], [3, 60, 70, 80])
