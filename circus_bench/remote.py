@@ -17,8 +17,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from circus_bench.errors import CircusError, FormatError
 
@@ -26,6 +29,12 @@ T = TypeVar("T")
 Usage = Mapping[str, float]
 """Amounts by unit of billing, such as `{"text_tokens": 12, "pixels": 50_000}`."""
 
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses of failures that may pass."""
+REJECTED = frozenset({400, 413, 422})
+"""HTTP statuses of requests that are not taken as they are."""
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MINUTE = 60.0
 _SCHEMA_VERSION = 1
 _NAP = 1.0  # seconds; how soon a waiting thread sees that it should stop
@@ -38,6 +47,10 @@ class RemoteError(CircusError):
 
 class BudgetError(RemoteError):
     """A budget of money or time does not allow the next call. What was paid for is kept; a repeated run goes on."""
+
+
+class StoppedError(RemoteError):
+    """A call was not made because another one failed; that one's error says why."""
 
 
 class TransientError(RemoteError):
@@ -97,6 +110,43 @@ class Secret:
         raise TypeError("a Secret is not pickled")
 
 
+def check_address(url: str, *, setting: str) -> None:
+    """Refuse an address that a key would be sent to over an open line.
+
+    Args:
+        url: where requests with the key go.
+        setting: what the user sets to change it, for the message.
+
+    Raises:
+        RemoteError: it is neither https nor on this machine.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+        raise RemoteError(f"{setting}: {url!r} is not https, so the key would be readable on the way")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds from the header `Retry-After`, which holds seconds or a date (RFC 9110, section 10.2.3).
+
+    Args:
+        headers: of a response; their names in any case.
+    """
+    value = headers.get("Retry-After")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        # The service's own clock, where it gives one: ours may be off.
+        now = headers.get("Date")
+        wait = parsedate_to_datetime(value) - (parsedate_to_datetime(now) if now else datetime.now(UTC))
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, wait.total_seconds())
+
+
 class Clock(Protocol):
     """Where time comes from; tests bring their own."""
 
@@ -125,7 +175,7 @@ class RateLimit:
     A single request larger than the limit is let through when nothing else was sent for a minute.
 
     Args:
-        requests: requests a minute.
+        requests: requests a minute; `math.inf` for no limit.
         tokens: tokens a minute; no limit by default.
         clock: where time comes from.
     """
@@ -147,6 +197,8 @@ class RateLimit:
             now = self._clock.now()
             if now < self._held_until:
                 return self._held_until - now
+            if all(map(math.isinf, self._limits)):
+                return 0
             while self._sent and now - self._sent[0][0] >= _MINUTE:
                 self._sent.popleft()
             used = (sum(entry[1] for entry in self._sent), sum(entry[2] for entry in self._sent))
@@ -264,7 +316,7 @@ class Caller:
         while not self._stopped.is_set() and (left := end - self._clock.now()) > 0:
             self._clock.sleep(min(left, _NAP))
         if self._stopped.is_set():
-            raise RemoteError("stopped because another call failed")
+            raise StoppedError("stopped because another call failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from circus_bench import __version__
-from circus_bench.audit.labels import Subset, save_labels
+from circus_bench.audit.labels import Subset, save_labels, valid_mask
 from circus_bench.audit.pool import Pool, check_same_queries
 from circus_bench.audit.scores import Scores, pool_comp_gap, score_run
 from circus_bench.audit.sensitivity import LabelShares, chance, k_sweep, leave_one_out, support_sweep
@@ -76,6 +76,28 @@ class Audit:
         for query in benchmark.queries:
             table.setdefault(query.group, Counter())[name_of[query.id]] += 1
         return {group: dict(row) for group, row in table.items()}
+
+    def with_validated(self, valid: Collection[str], *, how: str) -> Audit:
+        """Add the scores on the subset V.
+
+        Args:
+            valid: ids of the shortcut-free queries that a human validation found valid.
+            how: how they were found valid, in a sentence for readers of the report.
+
+        Raises:
+            MismatchError: a valid query is not among the shortcut-free ones.
+            CircusError: the audit has no Runs to score.
+        """
+        if not self.runs:
+            raise CircusError("published minima hold no per-model ranks, so nothing can be scored on V; audit Runs")
+        mask = valid_mask(self.pool.queries, self.labels.shortcut_free, valid)
+        scores = [score_run(run, subset=Subset.V, chosen=mask, k=self.labels.k) for run in self.runs]
+        return dataclasses.replace(
+            self,
+            about={**self.about, "validation": how},
+            scores=[*self.scores, *scores],
+            comp_gap={**self.comp_gap, Subset.V: pool_comp_gap(self.runs, mask)},
+        )
 
     def save_labels(self, path: Path) -> None:
         """Write the label table; see `circus_bench.audit.labels.save_labels`."""

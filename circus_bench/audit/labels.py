@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -99,21 +99,34 @@ class LabelTable:
         if subset is Subset.FULL:
             return np.ones(len(run.queries), bool)
         shortcut_free: NDArray[np.bool_] = self.labels != Label.SHORTCUT.value
-        return self._valid(shortcut_free, valid) if subset is Subset.V else shortcut_free
-
-    def _valid(self, shortcut_free: NDArray[np.bool_], valid: Collection[str] | None) -> NDArray[np.bool_]:
+        if subset is Subset.SF:
+            return shortcut_free
         if valid is None:
             raise CircusError(
                 f"{Subset.V.value!r} needs human verdicts, and labels hold none: give the ids of the valid queries, or "
                 f"take the subset from circus_bench.release.verdicts"
             )
-        outside = set(valid).difference(np.array(self.queries)[shortcut_free].tolist())
-        if outside:
-            raise MismatchError(
-                f"queries found valid are not among the shortcut-free ones of these labels ({some(sorted(outside))}); "
-                f"take labels and verdicts of one audit"
-            )
-        return np.isin(self.queries, list(valid))
+        return valid_mask(self.queries, shortcut_free, valid)
+
+
+def valid_mask(queries: Sequence[str], shortcut_free: NDArray[np.bool_], valid: Collection[str]) -> NDArray[np.bool_]:
+    """Which queries belong to `v`: bool [n_queries].
+
+    Args:
+        queries: their ids.
+        shortcut_free: bool [n_queries], those in `sf`.
+        valid: ids of the queries that a human found valid.
+
+    Raises:
+        MismatchError: a valid query is not among the shortcut-free ones.
+    """
+    outside = set(valid).difference(np.array(queries)[shortcut_free].tolist())
+    if outside:
+        raise MismatchError(
+            f"queries found valid are not among the shortcut-free ones of these labels ({some(sorted(outside))}); "
+            f"take labels and verdicts of one audit"
+        )
+    return np.isin(queries, list(valid))
 
 
 def save_labels(path: Path, pool: Pool, labels: ShortcutLabels, *, origin: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ _ALARMS = {
     Alarm.COLLAPSED: "all gallery embeddings are nearly the same",
 }
 _KINDS = (*Shortcut, Label.COMPOSITION_REQUIRED, Label.UNRESOLVED)
-_SUBSET_NAMES = {Subset.FULL: "all queries", Subset.SF: "shortcut-free queries"}
+_SUBSET_NAMES = {Subset.FULL: "all queries", Subset.SF: "shortcut-free queries", Subset.V: "validated queries"}
 
 
 def write_report(audit: Audit, path: Path, *, benchmark: Benchmark | None = None, examples: int = 3) -> None:
@@ -173,6 +173,7 @@ def _facts(audit: Audit, benchmark: Benchmark | None) -> list[tuple[str, str]]:
         ("Cut-off", f"K = {labels.k}"),
         ("Support", f"{labels.min_unimodal} model(s) from one modality, {labels.min_multimodal} from both"),
         ("Pool", ", ".join(audit.pool.models)),
+        ("Validation", audit.about.get("validation", "")),
         ("Best ranks read from", audit.about.get("best_ranks", "")),
         ("Ranked", " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""),
         ("Annotations", fingerprint.get("annotations") or ""),

@@ -12,7 +12,21 @@ from typing import Annotated
 import typer
 
 from circus_bench import __version__
-from circus_bench.cli import audit, build, demo, doctor, publish, run, score, submission
+from circus_bench.cli import (
+    audit,
+    build,
+    demo,
+    doctor,
+    mteb,
+    pool,
+    publish,
+    reproduce,
+    run,
+    score,
+    submission,
+    submit,
+    validate,
+)
 from circus_bench.errors import CircusError
 
 EXIT_INPUT = 4
@@ -33,7 +47,13 @@ app.command("score")(score.score)
 app.command("doctor")(doctor.doctor)
 app.command("build")(build.build)
 app.command("publish")(publish.publish)
+app.command("reproduce")(reproduce.reproduce)
+app.command("mteb", context_settings=mteb.PASS_ON, add_help_option=False)(mteb.mteb)
+app.add_typer(pool.app, name="pool")
 app.add_typer(submission.app, name="submission")
+app.add_typer(validate.app, name="validate")
+app.command("submit")(submit.submit)
+app.command("check-scores")(submit.check_scores)
 
 
 def _version(wanted: bool) -> None:

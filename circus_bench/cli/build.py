@@ -38,6 +38,12 @@ def build(
         list[Path] | None,
         typer.Option(help="labels.parquet of an audit, instead of published labels; repeatable.", dir_okay=False),
     ] = None,
+    valid: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Human verdicts (validate export), added to the labels in place of others; repeatable.", dir_okay=False
+        ),
+    ] = None,
     local_only: Annotated[
         bool,
         typer.Option("--local-only", help="Allow images that must not be redistributed; never published then."),
@@ -48,13 +54,13 @@ def build(
     """Write benchmarks and their labelled subsets into a folder that `load_dataset` and mteb read.
 
     Benchmarks that the folder already holds stay. For cirr/circus, fashioniq/circus, circo/val and lasco/val the
-    published labels and human judgements are taken unless --labels gives others.
+    published labels and human judgements are taken unless --labels or --valid give others.
     """
     from circus_bench.release.folder import n_rows, write_dataset_folder
     from circus_bench.release.tables import Part
 
     benchmarks = [_load(source, data=data, images=images) for source in sources]
-    verdicts = _verdicts(benchmarks, labels or [])
+    verdicts = _verdicts(benchmarks, labels or [], valid or [])
     parts = [Part(benchmark, verdicts.get(benchmark.name)) for benchmark in benchmarks]
     for benchmark in benchmarks:
         if benchmark.gallery.images is not None:
@@ -99,21 +105,31 @@ def _load(source: str, *, data: Path | None, images: Path | None) -> Benchmark:
     return benchmark
 
 
-def _verdicts(benchmarks: list[Benchmark], labels: list[Path]) -> dict[str, Verdicts]:
-    """The verdicts on each benchmark: from its label table, or else the published ones."""
-    from circus_bench.errors import MismatchError
+def _verdicts(benchmarks: list[Benchmark], labels: list[Path], valid: list[Path]) -> dict[str, Verdicts]:
+    """The verdicts on each benchmark: from its label table, or else the published ones; then human verdicts."""
+    from circus_bench.release.adapters import read_verdicts
+    from circus_bench.release.validated import with_validation
     from circus_bench.release.verdicts import Verdicts, published
 
-    found: dict[str, Verdicts] = {}
-    for path in labels:
-        table = Verdicts.of_labels(path)
-        matching = [benchmark.name for benchmark in benchmarks if benchmark.name == table.benchmark]
-        if not matching or table.benchmark in found:
-            wrong = "is about a benchmark that is not built here" if not matching else "is the second for its benchmark"
-            raise MismatchError(f"{path}: {wrong} ({table.benchmark!r})")
-        found[table.benchmark] = table
+    found = _by_benchmark(benchmarks, {path: Verdicts.of_labels(path) for path in labels})
     for benchmark in benchmarks:
         name = _PUBLISHED.get(benchmark.protocol.id)
         if name and benchmark.name not in found:
             found[benchmark.name] = published(name)
+    judged = _by_benchmark(benchmarks, {path: read_verdicts(path) for path in valid})
+    for name, verdicts in judged.items():
+        found[name] = with_validation(found[name], verdicts) if name in found else verdicts
+    return found
+
+
+def _by_benchmark(benchmarks: list[Benchmark], tables: dict[Path, Verdicts]) -> dict[str, Verdicts]:
+    from circus_bench.errors import MismatchError
+
+    found: dict[str, Verdicts] = {}
+    for path, table in tables.items():
+        known = any(benchmark.name == table.benchmark for benchmark in benchmarks)
+        if not known or table.benchmark in found:
+            wrong = "is the second for its benchmark" if known else "is about a benchmark that is not built here"
+            raise MismatchError(f"{path}: {wrong} ({table.benchmark!r})")
+        found[table.benchmark] = table
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from circus_bench.cli.output import percent, print_audit, print_json, print_table, progress
+from circus_bench.cli.validate import print_agreement, print_recovery
 
 if TYPE_CHECKING:
     from circus_bench.audit.audit import Audit
@@ -25,7 +26,8 @@ def demo(
 ) -> None:
     """Render a benchmark of known truth, run three small trained encoders on it, audit it, and write a report.
 
-    Needs no network and no GPU. Leaves the benchmark, the Runs, the labels and report.html in OUT.
+    At the end three simulated raters, who err with chance 0.1, judge the shortcut-free queries. Needs no network and no
+    GPU. Leaves the benchmark, the Runs, the labels, the validation and report.html in OUT.
     """
     from circus_bench.audit.audit import audit_runs
     from circus_bench.audit.planted import check_planted
@@ -35,6 +37,7 @@ def demo(
     from circus_bench.runs import n_inputs, run_benchmark
     from circus_bench.sources.scenes import scenes
     from circus_bench.store import EmbeddingStore
+    from circus_bench.validation.simulation import rehearse_audit
 
     benchmark = scenes(seed, queries, gallery=gallery)
     with progress("benchmark", len(benchmark.image_ids)) as advance:
@@ -50,14 +53,19 @@ def demo(
         runs.append(run)
     outcome = audit_runs(runs, k=k)
     outcome.save_labels(out / "labels.parquet")
+    outcome, rehearsal = rehearse_audit(outcome, benchmark, folder="../benchmark", seed=seed)
+    rehearsal.study.save(out / "validation")
+    rehearsal.save(out / "validation", {benchmark.name: benchmark})
     write_report(outcome, out / "report.html", benchmark=benchmark)
     checks = [check_planted(benchmark, outcome.pool, k=cutoff) for cutoff in sorted({5, k, 20})]
     if json:
         planted = {"confusion": outcome.by_group(benchmark), "checks": [check.to_dict() for check in checks]}
-        print_json({**outcome.to_dict(), "planted": planted})
+        print_json({**outcome.to_dict(), "planted": planted, "validation": rehearsal.to_dict()})
         return
     _print_planted(outcome, benchmark, checks)
     print_audit(outcome)
+    print_agreement(rehearsal.study, rehearsal.agreement, title="agreement of three simulated raters")
+    print_recovery({f"{rehearsal.error:g}": rehearsal.recovery}, per_item=3)
     typer.echo(f"report: {out / 'report.html'}")
 
 

@@ -15,14 +15,25 @@ def score(
     labels: Annotated[
         Path | None, typer.Option(help="labels.parquet of an audit, for the subset sf.", exists=True, dir_okay=False)
     ] = None,
+    valid: Annotated[
+        Path | None,
+        typer.Option(
+            help="Human verdicts (validate export, or a release), for the subset v.", exists=True, dir_okay=False
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Cut-off of the table.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print every metric as JSON.")] = False,
 ) -> None:
-    """Score Runs of one benchmark and protocol: every metric, on full and, with the labels of an audit, on sf."""
+    """Score Runs of one benchmark and protocol: every metric, on full and, with the labels of an audit, on sf.
+
+    With human verdicts besides, on v too.
+    """
     from circus_bench.audit.labels import LabelTable, Subset
     from circus_bench.audit.scores import score_run
     from circus_bench.runs import Run, check_comparable
 
+    if valid and not labels:
+        raise typer.BadParameter("the validated queries are some of the shortcut-free ones; give --labels too")
     loaded = [Run.load(folder) for folder in runs]
     check_comparable(loaded)
     table = LabelTable.load(labels) if labels else None
@@ -30,6 +41,12 @@ def score(
     scores = [score_run(run, k=k) for run in loaded]
     if table:
         scores += [score_run(run, subset=Subset.SF, chosen=table.mask_of(run, Subset.SF), k=k) for run in loaded]
+        if valid:
+            from circus_bench.release.adapters import read_verdicts
+
+            ids = read_verdicts(valid, benchmark=loaded[0].manifest.benchmark).valid_among(loaded[0].queries)
+            chosen = table.mask_of(loaded[0], Subset.V, valid=ids)
+            scores += [score_run(run, subset=Subset.V, chosen=chosen, k=k) for run in loaded]
     if json:
         print_json({"protocol": dict(protocol), "scores": [entry.to_dict() for entry in scores]})
     else:

@@ -1,8 +1,9 @@
 """Reading verdicts from the files they come in. The format is told by the columns, not by the file's name.
 
-Known are our own `labels.parquet` and the formats of the CIRCUS project: trace CSV and trace JSON lines, the index
-lists of validated queries, the aggregated audit, the list of validated queries, the Hub dataset with its 28 columns,
-and Croissant descriptions of files in one of these formats. Texts, image names and annotators' notes are not read.
+Known are our own `labels.parquet` and validation files, and the formats of the CIRCUS project: trace CSV and trace JSON
+lines, the index lists of validated queries, the aggregated audit, the list of validated queries, the Hub dataset with
+its 28 columns, and Croissant descriptions of files in one of these formats. Texts, image names and annotators' notes
+are not read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from circus_bench.errors import FormatError, some
 from circus_bench.files import open_parquet, sha256
 from circus_bench.metrics.shortcut import Label, Shortcut
 from circus_bench.release.published.origins import ORIGINS
+from circus_bench.release.validated import KIND, is_validation, read_validation
 from circus_bench.release.verdicts import PUBLISHED, Origin, Reason, Verdict, Verdicts
 from circus_bench.sources.annotations import Row, read_json, read_rows, require_one_kind, rows_of
 
@@ -64,7 +66,7 @@ def _by_condition(kind: str, pattern: str) -> dict[str, str]:
     return {f"{kind}.{condition}": pattern.format(condition) for condition in Condition}
 
 
-_RELEASED_REASONS = {
+RELEASED_REASONS = {
     Reason.INVALID_TEXT: "invalid_text_query",
     Reason.INVALID_REFERENCE_IMAGE: "invalid_image_query",
     Reason.INVALID_TARGET_IMAGE: "invalid_target_image",
@@ -109,7 +111,7 @@ _SCHEMAS = (  # the first that fits counts, so those that ask for more come firs
         {
             **_RELEASED_HUMAN,
             **_AGGREGATED,
-            **{f"reason.{reason}": f"reasons.{column.upper()}" for reason, column in _RELEASED_REASONS.items()},
+            **{f"reason.{reason}": f"reasons.{column.upper()}" for reason, column in RELEASED_REASONS.items()},
         },
         core=("dataset", "query_idx", "hidden_category", "validated", "reasons", "aggregation", "ranks"),
     ),
@@ -118,7 +120,7 @@ _SCHEMAS = (  # the first that fits counts, so those that ask for more come firs
         {
             **_RELEASED_HUMAN,
             **_TRACE,
-            **{f"reason.{reason}": column for reason, column in _RELEASED_REASONS.items()},
+            **{f"reason.{reason}": column for reason, column in RELEASED_REASONS.items()},
         },
     ),
     _Schema("trace CSV or JSON lines", {"query": "query_idx", **_TRACE}),
@@ -157,6 +159,8 @@ def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
     if path.suffix == ".parquet":
         import pyarrow as pa
 
+        if is_validation(path):
+            return read_validation(path)
         if set(_OWN) <= set(open_parquet(path, schema=pa.schema([])).schema_arrow.names):
             return Verdicts.of_labels(path)
     if path.suffix != ".json":
@@ -164,6 +168,8 @@ def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
     content: Any = read_json(path, object, origin=_SOURCE)
     if isinstance(content, dict) and "recordSet" in content:
         return _of_croissant(path, content, benchmark)
+    if isinstance(content, dict) and content.get("kind") == KIND:
+        return read_validation(path)
     if isinstance(content, dict) and "query_indices" in content:
         return _of_index(path, rows_of([content], path=path, origin=_SOURCE)[0], benchmark)
     if isinstance(content, dict):
@@ -193,7 +199,7 @@ def _of_index(path: Path, content: Row, benchmark: str | None) -> Verdicts:
     for key in _INDEX:
         content[key]
     name, _ = _of_one_benchmark(path, [content], "dataset", benchmark)
-    stratum = _value(content, "hidden_category", _label)
+    stratum = _value(content, "hidden_category", released_label)
     if stratum in (None, Label.SHORTCUT):
         content.fail(f"has {content['hidden_category']!r} under 'hidden_category', expected a shortcut-free label")
     if content["selection_value"] is not True if "selection_value" in content else False:
@@ -234,10 +240,10 @@ def _verdict(row: Row, columns: Mapping[str, str]) -> Verdict:
         return _value(row, columns[name], convert) if name in columns else None
 
     query = row.identifier(columns["query"])
-    label = value("label", _label)
+    label = value("label", released_label)
     valid = value("valid", _boolean)
     audited = value("audited", _boolean)
-    stratum = value("stratum", _label)
+    stratum = value("stratum", released_label)
     detail: Shortcut | Literal[""] = ""
     if label is Label.SHORTCUT:
         # The released files repeat the label as the detail of a query that is no shortcut.
@@ -290,7 +296,12 @@ def _at(row: Row, column: str) -> Any:
     return value
 
 
-def _label(value: Any) -> Label:
+def released_label(value: Any) -> Label:
+    """The label behind one of the names that the released files have for it.
+
+    Raises:
+        ValueError: it is none of them; the message lists them.
+    """
     if value not in _LABELS:
         raise ValueError(f"one of {', '.join(_LABELS)}")
     return _LABELS[value]

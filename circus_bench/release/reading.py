@@ -24,7 +24,7 @@ from circus_bench.errors import CircusError, FormatError, MismatchError, some
 from circus_bench.files import open_parquet
 from circus_bench.release.folder import data_files, read_manifest, write_dataset_folder
 from circus_bench.release.tables import Part, Table, config_name, features, verdict_from
-from circus_bench.release.verdicts import Keys, Origin, Verdicts
+from circus_bench.release.verdicts import Origin, Verdicts
 
 
 def benchmark_of(folder: Path, name: str, subset: Subset | str = Subset.FULL) -> Benchmark:
@@ -82,16 +82,7 @@ def verdicts_of(folder: Path, name: str) -> Verdicts | None:
     about = entry["verdicts"]
     if about is None:
         return None
-    origin = Origin(
-        **{
-            **about,
-            "pool": tuple(about["pool"]),
-            "protocols": tuple(about["protocols"]),
-            "reference": ReferencePolicy(about["reference"]) if about["reference"] else None,
-            "keys": Keys(about["keys"]),
-            "fingerprint": Fingerprint(**about["fingerprint"]) if about["fingerprint"] else None,
-        }
-    )
+    origin = Origin.from_dict(about)
     # A query without a verdict has nothing in `human_audited`; a verdict always says yes or no.
     judged = (row for row in _rows(folder, manifest, name, Subset.FULL) if row["human_audited"] is not None)
     return Verdicts(entry["name"], origin, {row["query_id"]: verdict_from(row) for row in judged})

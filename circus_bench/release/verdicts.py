@@ -143,6 +143,24 @@ class Origin:
     keys: Keys = Keys.ID
     fingerprint: Fingerprint | None = None
 
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Origin:
+        """The origin that `dataclasses.asdict` made JSON of.
+
+        Raises:
+            KeyError, TypeError, ValueError: the content is none.
+        """
+        lists = {name: tuple(content[name]) for name in ("pool", "protocols")}
+        return cls(
+            **{
+                **content,
+                **lists,
+                "reference": ReferencePolicy(content["reference"]) if content["reference"] else None,
+                "keys": Keys(content["keys"]),
+                "fingerprint": Fingerprint(**content["fingerprint"]) if content["fingerprint"] else None,
+            }
+        )
+
 
 @dataclass(frozen=True)
 class Verdicts:
@@ -238,6 +256,10 @@ class Verdicts:
         chosen = np.zeros(len(queries), bool)
         chosen[[places[key] for key, verdict in self.verdicts.items() if verdict.valid]] = True
         return chosen
+
+    def valid_among(self, queries: Sequence[str]) -> tuple[str, ...]:
+        """The ids of a list that belong to `v`. Errors as `select`."""
+        return tuple(np.array(queries)[self.mask(queries, Subset.V)].tolist())
 
     def merged(self, other: Verdicts) -> Verdicts:
         """Add what other verdicts on the benchmark know: the labels of an audit, say, and a human validation.

@@ -22,7 +22,7 @@ class Question:
     """What a model is asked.
 
     Attributes:
-        model: the provider's name of the model.
+        model: as `circus_bench.rmir.providers.split_model` reads it, such as `anthropic/claude-haiku-4-5`.
         template: `<name>@<version>` of the template.
         text: the rendered prompt.
         images: digest to the bytes of each image shown, in order.
@@ -71,12 +71,27 @@ class Reply:
     stop: str = "end"
     usage: Usage = field(default_factory=dict)
 
+    def to_bytes(self) -> bytes:
+        """As it is kept in a cache."""
+        return json.dumps({"text": self.text, "stop": self.stop, "usage": dict(self.usage)}, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Reply:
+        """What `to_bytes` gave."""
+        return cls(**json.loads(data))
+
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A reply that follows the schema."""
+    """A reply that follows the schema.
+
+    Attributes:
+        value: as the schema describes it.
+        repairs: what had to be mended or overlooked to read it.
+    """
 
     value: Mapping[str, Any]
+    repairs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from circus_bench.files import read_parquet, write_parquet
+from circus_bench.files import open_parquet, read_parquet, write_parquet, write_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+_GROUP_ROWS = 100_000
 
 
 class Category(StrEnum):
@@ -69,6 +71,49 @@ class Seed:
     cluster: int
 
 
+class Why(StrEnum):
+    """Why an image of the collection is no seed, or a question has no usable answer."""
+
+    UNREADABLE = "unreadable"
+    """The image cannot be decoded."""
+    SAME_PIXELS = "same_pixels"
+    """An earlier image shows exactly the same."""
+    SAME_HASH = "same_hash"
+    """An earlier image has the same perceptual hash, or one that differs in a single bit."""
+    REFUSED = "refused"
+    """The model declined to answer."""
+    MALFORMED = "malformed"
+    """Its reply could not be read."""
+    IMPOSSIBLE = "impossible"
+    """It says that the image allows no such question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Stage 0: an image that is left out; `twin` is the earlier image that it repeats, or empty."""
+
+    image: str
+    why: Why
+    twin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Stages 1 and 3: a question about an image that got no usable answer.
+
+    Attributes:
+        image: its id.
+        template: name of the question's template.
+        why: refused, malformed or impossible.
+        raw: the reply itself, where it was refused or malformed.
+    """
+
+    image: str
+    template: str
+    why: Why
+    raw: str
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Stage 1: a generated query.
@@ -79,7 +124,7 @@ class Draft:
         category: the kind of reasoning.
         text: the question.
         answer: a description of an image that answers it.
-        grade: Flesch-Kincaid grade of the text.
+        grade: Flesch-Kincaid grade of the text; None where it was not measured.
         generator: the model that wrote it.
     """
 
@@ -88,19 +133,44 @@ class Draft:
     category: Category
     text: str
     answer: str
-    grade: float
+    grade: float | None
     generator: str
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Stage 2: whether a draft fulfils one constraint; `passed` is None when the checker gave no usable verdict."""
+    """Stage 2: whether a draft fulfils one constraint.
+
+    Attributes:
+        query: id of the draft.
+        constraint: what was checked.
+        passed: the verdict; None when the checker gave no usable one.
+        reason: as the checker put it.
+        checker: the model that checked.
+        raw: the reply itself where it could not be read, else empty.
+    """
 
     query: str
     constraint: Constraint
     passed: bool | None
     reason: str
     checker: str
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """Stage 3: what an image of the seed pool shows, in words; the text index searches them.
+
+    Attributes:
+        image: its id.
+        text: the description.
+        captioner: the model that wrote it; empty where the collection brought it along.
+    """
+
+    image: str
+    text: str
+    captioner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +228,87 @@ class Judged:
     confidence: float
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Stage 5: an image that no list may hold any more.
+
+    Attributes:
+        image: its id.
+        doubted: candidates with this image that were not beyond doubt.
+        lost_accepts: other queries' candidates with it that all judges had accepted.
+    """
+
+    image: str
+    doubted: int
+    lost_accepts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolImage:
+    """Stage 6: an image of the retrieval pool."""
+
+    image: str
+
+
+class Split(StrEnum):
+    """What a query is good for."""
+
+    TEST = "test"
+    TRAIN = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Stage 7: a finished query.
+
+    Attributes:
+        query: its id.
+        split: where it goes.
+        tsr: test-set reliability of its visual list; None when no candidate of that list is left.
+        judged: candidates of the list that judges saw.
+        artificial: negatives that were appended to fill the list up.
+    """
+
+    query: str
+    split: Split
+    tsr: float | None
+    judged: int
+    artificial: int
+
+
 def save_rows(path: Path, rows: Sequence[Any], kind: type[Any]) -> None:
     """Write rows of one kind to a parquet file; the same rows give the same bytes."""
     import pyarrow as pa
 
     columns = {field.name: [getattr(row, field.name) for row in rows] for field in dataclasses.fields(kind)}
     write_parquet(path, pa.table(columns, schema=schema_of(kind)))
+
+
+def join_rows(path: Path, parts: Iterable[Path], kind: type[Any]) -> int:
+    """Put files of rows behind each other, so that the cut into parts does not show; returns the number of rows.
+
+    Raises:
+        FormatError: a part is missing or holds rows of another kind.
+    """
+    import pyarrow as pa
+
+    schema = schema_of(kind)
+    total = 0
+
+    def groups() -> Iterator[pa.Table]:
+        nonlocal total
+        held = schema.empty_table()
+        for part in parts:
+            held = pa.concat_tables([held, open_parquet(part, schema=schema).read(schema.names).cast(schema)])
+            while len(held) > _GROUP_ROWS:
+                total += _GROUP_ROWS
+                yield held.slice(0, _GROUP_ROWS).combine_chunks()
+                held = held.slice(_GROUP_ROWS)
+        total += len(held)
+        yield held.combine_chunks()
+
+    write_row_groups(path, groups(), schema=schema)
+    return total
 
 
 def load_rows(path: Path, kind: type[T]) -> list[T]:
@@ -184,6 +329,6 @@ def schema_of(kind: type[Any]) -> pa.Schema:
     """The columns of a kind of row."""
     import pyarrow as pa
 
-    arrow = {int: pa.int32(), float: pa.float64(), bool | None: pa.bool_()}
+    arrow = {int: pa.int32(), float: pa.float64(), float | None: pa.float64(), bool | None: pa.bool_()}
     types = typing.get_type_hints(kind)
     return pa.schema([(field.name, arrow.get(types[field.name], pa.string())) for field in dataclasses.fields(kind)])

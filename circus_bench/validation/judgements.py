@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from circus_bench.errors import FormatError
 from circus_bench.files import write_text
@@ -71,10 +72,24 @@ def in_force(judgements: Iterable[Judgement]) -> list[Judgement]:
     return list(last.values())
 
 
+def judgement_of(row: Mapping[str, Any]) -> Judgement:
+    """The judgement that `dataclasses.asdict` made a row of, also after a way through JSON.
+
+    Raises:
+        KeyError, TypeError, ValueError: the row is none.
+    """
+    lists = {name: tuple(row[name]) for name in ("flags", "reasons", "alternatives")}
+    return Judgement(**{**row, **lists, "role": Role(row["role"])})
+
+
+def to_lines(judgements: Iterable[Judgement]) -> str:
+    """An event log as JSON lines."""
+    return "".join(json.dumps(dataclasses.asdict(j), sort_keys=True, ensure_ascii=False) + "\n" for j in judgements)
+
+
 def write_judgements(path: Path, judgements: Iterable[Judgement]) -> None:
     """Write an event log as JSON lines."""
-    rows = (json.dumps(dataclasses.asdict(j), sort_keys=True, ensure_ascii=False) + "\n" for j in judgements)
-    write_text(path, "".join(rows))
+    write_text(path, to_lines(judgements))
 
 
 def read_judgements(path: Path) -> list[Judgement]:
@@ -90,9 +105,7 @@ def read_judgements(path: Path) -> list[Judgement]:
     found = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
-            lists = {name: tuple(row[name]) for name in ("flags", "reasons", "alternatives")}
-            found.append(Judgement(**{**row, **lists, "role": Role(row["role"])}))
+            found.append(judgement_of(json.loads(line)))
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path}, line {number}: not a judgement ({error!r})") from error
     return found

@@ -1,0 +1,372 @@
+"""The settings of the RMIR pipeline: the paper's values, and for what it leaves open a default that is said to be ours.
+
+Example:
+    >>> Config().keep.confidence, Config().candidates.visual_k + Config().candidates.text_k
+    (1.0, 20)
+    >>> [judge.name for judge in Config().judge.judges][:2]
+    ['claude-sonnet-4-5@0.85', 'claude-haiku-4-5@0.85']
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from circus_bench.errors import FormatError
+from circus_bench.rmir.records import Category, Constraint
+
+T = TypeVar("T")
+
+STRONG, LIGHT = "claude-sonnet-4-5", "claude-haiku-4-5"
+
+
+class Near(StrEnum):
+    """Which images of the collection count as near duplicates, by perceptual hash."""
+
+    OFF = "off"
+    """None. Drawings on a plain ground share hashes without being alike."""
+    SAME_HASH = "same_hash"
+    """Those with the same hash."""
+    ONE_BIT = "one_bit"
+    """Those whose hashes differ in at most one bit."""
+
+
+class Reading(StrEnum):
+    """How the reading grade of a query is measured."""
+
+    TEXTSTAT = "textstat"
+    """Flesch-Kincaid by `textstat`, which needs NLTK's pronouncing dictionary."""
+    OFF = "off"
+    """Not at all."""
+
+
+class Undecided(StrEnum):
+    """What becomes of a draft that passed every check but those without a usable verdict."""
+
+    DROP = "drop"
+    """It is dropped."""
+    PASS = "pass"  # noqa: S105  # no password
+    """It goes on."""
+
+
+class Side(StrEnum):
+    """Which text of a draft the indexes are searched with."""
+
+    ANSWER = "answer"
+    """The description of an image that answers the question."""
+    QUESTION = "question"
+    """The question itself."""
+
+
+class Lists(StrEnum):
+    """Which candidates of the visual index TSR is computed on."""
+
+    SURVIVING = "surviving"
+    """Those that stage 5 left: the list is about the pool as it is."""
+    JUDGED = "judged"
+    """All that were judged, with their doubts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSettings:
+    """Stage 0. The paper: 50,000 clusters, 10 images each; how it embeds and clusters is unknown.
+
+    Attributes:
+        embedder: encoder of the images.
+        clusters: how many; 0 takes every image, without clustering.
+        per_cluster: images drawn from each.
+        iterations: of k-means.
+        seed: of k-means and of the draw.
+        near: which near duplicates are removed; exact ones always are.
+    """
+
+    embedder: str = "google/siglip2-so400m-patch14-384"
+    clusters: int = 50_000
+    per_cluster: int = 10
+    iterations: int = 20
+    seed: int = 0
+    near: Near = Near.ONE_BIT
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateSettings:
+    """Stage 1. The paper: Claude Sonnet 4.5 at temperature 0.25, every image and category.
+
+    Attributes:
+        model: who writes.
+        temperature: of the sampling.
+        categories: which kinds of reasoning.
+        reading: how the reading grade is measured.
+    """
+
+    model: str = STRONG
+    temperature: float = 0.25
+    categories: tuple[Category, ...] = tuple(Category)
+    reading: Reading = Reading.TEXTSTAT
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """Stage 2. The paper: Claude Sonnet 4.5 at temperature 0, the three constraints.
+
+    Attributes:
+        model: who checks.
+        temperature: of the sampling.
+        constraints: each is checked by a question of its own.
+        undecided: what a check without a usable verdict means; unknown in the paper.
+    """
+
+    model: str = STRONG
+    temperature: float = 0.0
+    constraints: tuple[Constraint, ...] = tuple(Constraint)
+    undecided: Undecided = Undecided.DROP
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionSettings:
+    """The descriptions that the text index searches, where the collection brings none. The paper's are unknown.
+
+    Attributes:
+        model: who describes.
+        temperature: of the sampling.
+    """
+
+    model: str = LIGHT
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSettings:
+    """Stage 3. The paper: SigLIP 2 and Qwen3-Embedding, at most 20 candidates; the rest is unknown.
+
+    Attributes:
+        visual: encoder of images and texts.
+        text: encoder of texts.
+        visual_k: candidates from the visual index; `text_k` likewise. An image that both find is one candidate.
+        text_k: candidates from the text index; 0 does without it, and without captions.
+        search: which text of the draft is looked for.
+    """
+
+    visual: str = "google/siglip2-so400m-patch14-384"
+    text: str = "Qwen/Qwen3-Embedding-0.6B"
+    visual_k: int = 10
+    text_k: int = 10
+    search: Side = Side.ANSWER
+
+
+@dataclass(frozen=True, slots=True)
+class Panelist:
+    """One or more judges of the same kind.
+
+    Attributes:
+        model: who judges.
+        temperature: of the sampling.
+        samples: how many independent votes.
+    """
+
+    model: str
+    temperature: float = 0.85
+    samples: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A single vote's author."""
+
+    model: str
+    temperature: float
+    sample: int
+
+    @property
+    def name(self) -> str:
+        """`model@temperature`, and `#sample` from the second sample on."""
+        return f"{self.model}@{self.temperature:g}" + (f"#{self.sample}" if self.sample else "")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """Stage 4. The paper: one Claude Sonnet 4.5 and four Claude Haiku 4.5, all at temperature 0.85.
+
+    Attributes:
+        panel: who judges; they may come from several families.
+        seed: of the order in which a query's candidates are put before each judge.
+    """
+
+    panel: tuple[Panelist, ...] = (Panelist(STRONG), Panelist(LIGHT, samples=4))
+    seed: int = 0
+
+    @property
+    def judges(self) -> tuple[Judge, ...]:
+        """One a vote. Panelists of the same model and temperature go on counting samples."""
+        found: list[Judge] = []
+        for member in self.panel:
+            first = sum(other.model == member.model and other.temperature == member.temperature for other in found)
+            found += [Judge(member.model, member.temperature, first + sample) for sample in range(member.samples)]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSettings:
+    """Stage 5. The paper: confidence 1.
+
+    Attributes:
+        confidence: least share of the judges that agree on a candidate which is kept.
+    """
+
+    confidence: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSettings:
+    """Stage 7. The paper's threshold is unknown, but not how much of its queries is for testing: 1,634 of 8,321.
+
+    Attributes:
+        threshold: queries with a TSR of at least this are for testing.
+        test_size: so many queries are, those of the highest TSR.
+        test_share: such a share of the queries is; unless one of the others is given.
+        lists: what TSR is computed on; unknown in the paper.
+        pad: fill short lists up with artificial negatives, as the paper does. They raise TSR.
+        seed: of the order of queries with the same TSR.
+    """
+
+    threshold: float | None = None
+    test_size: int | None = None
+    test_share: float = 0.196
+    lists: Lists = Lists.SURVIVING
+    pad: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How the work is done; nothing of it changes a result.
+
+    Attributes:
+        batch_size: rows that are worked on, and written, together.
+        budget: US dollars that may be spent, in all; None calls no paid service.
+    """
+
+    batch_size: int = 64
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that one benchmark is made by.
+
+    Attributes:
+        name: of the benchmark.
+        seed: stage 0; the other stages likewise.
+        generate: stage 1.
+        filter: stage 2.
+        caption: the captions of stage 3.
+        candidates: stage 3.
+        judge: stage 4.
+        keep: stage 5.
+        split: stage 7. Stage 6 has no settings.
+        run: how it is run.
+        prompts: template to `<name>@<version>`, where it is not to be the newest.
+        source: what is known of the images (license, image_license, images_redistributable, citation), JSON-able.
+    """
+
+    name: str = "rmir"
+    seed: SeedSettings = field(default_factory=SeedSettings)
+    generate: GenerateSettings = field(default_factory=GenerateSettings)
+    filter: FilterSettings = field(default_factory=FilterSettings)
+    caption: CaptionSettings = field(default_factory=CaptionSettings)
+    candidates: CandidateSettings = field(default_factory=CandidateSettings)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+    keep: KeepSettings = field(default_factory=KeepSettings)
+    split: SplitSettings = field(default_factory=SplitSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        wrong = [message for message, is_wrong in _rules(self) if is_wrong]
+        if wrong:
+            raise FormatError(f"RMIR settings: {'; '.join(wrong)}")
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Read a TOML file; what it does not mention keeps its default.
+
+        Raises:
+            FormatError: the file is missing or no TOML, or holds a setting that is unknown, of another type or out of
+                its range.
+        """
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FormatError(f"{path}: no such file") from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise FormatError(f"{path}: not a TOML file ({error})") from error
+        try:
+            return _made(cls, content, "")
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from None
+
+
+def _rules(config: Config) -> list[tuple[str, bool]]:
+    """What has to hold, in words, and whether it does not."""
+    seed, candidates, judge, split = config.seed, config.candidates, config.judge, config.split
+    chosen = [split.threshold is not None, split.test_size is not None]
+    temperatures = [config.generate.temperature, config.filter.temperature, config.caption.temperature]
+    temperatures += [member.temperature for member in judge.panel]
+    return [
+        ("seed.clusters is 0 or more, seed.per_cluster and seed.iterations at least 1",
+         seed.clusters < 0 or seed.per_cluster < 1 or seed.iterations < 1),
+        ("generate.categories has at least one, each once", _repeats(config.generate.categories)),
+        ("filter.constraints has at least one, each once", _repeats(config.filter.constraints)),
+        ("candidates.visual_k is at least 1, candidates.text_k at least 0",
+         candidates.visual_k < 1 or candidates.text_k < 0),
+        ("judge.panel has a judge, and each of its members at least one sample",
+         not judge.panel or any(member.samples < 1 for member in judge.panel)),
+        ("temperatures are not negative", min(temperatures) < 0),
+        ("keep.confidence is above 0.5, for below it the judges have no majority, and at most 1",
+         not 0.5 < config.keep.confidence <= 1),
+        ("split has a threshold or a test_size, not both", all(chosen)),
+        ("split.threshold and split.test_share lie between 0 and 1, split.test_size is not negative",
+         not 0 <= (split.threshold or 0) <= 1 or not 0 <= split.test_share <= 1 or (split.test_size or 0) < 0),
+        ("run.batch_size is at least 1", config.run.batch_size < 1),
+    ]  # fmt: skip
+
+
+def _repeats(values: tuple[object, ...]) -> bool:
+    return not values or len(set(values)) < len(values)
+
+
+def _made(kind: type[T], content: Mapping[str, Any], where: str) -> T:
+    """A dataclass of settings from a TOML table."""
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(content) - set(hints))
+    if unknown:
+        raise FormatError(f"unknown settings {where}{f', {where}'.join(unknown)}; known: {', '.join(hints)}")
+    return kind(**{name: _value(hints[name], value, where + name) for name, value in content.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _made(typing.cast("type[Any]", hint), value, where + ".")
+    if typing.get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_value(typing.get_args(hint)[0], entry, f"{where}[{n}]") for n, entry in enumerate(value))
+    if typing.get_origin(hint) is Mapping and isinstance(value, dict):
+        return value
+    if isinstance(hint, types.UnionType):  # a number, or nothing
+        hint = typing.get_args(hint)[0]
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        if value in set(hint):
+            return hint(value)
+        raise FormatError(f"{where} is {value!r}, expected one of {', '.join(hint)}")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise FormatError(f"{where} is {value!r}, expected {getattr(hint, '__name__', 'a table or a list')}")
+    return value

@@ -1,0 +1,112 @@
+"""Encoders as the pipeline uses them: images, texts to be searched, and texts to search with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from circus_bench.errors import EmbeddingError
+from circus_bench.images import decode
+
+if TYPE_CHECKING:
+    from mteb.models import EncoderProtocol
+
+Floats = NDArray[np.float32]
+
+
+class Role(StrEnum):
+    """What a text is for; encoders of texts tell the two apart."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
+
+
+class Embedder(Protocol):
+    """An encoder of images, of texts, or of both."""
+
+    def images(self, files: Sequence[bytes]) -> Floats:
+        """Encode images: float32 [n, dim]."""
+        ...
+
+    def texts(self, texts: Sequence[str], *, role: Role) -> Floats:
+        """Encode texts: float32 [n, dim]."""
+        ...
+
+
+class MtebEmbedder:
+    """An mteb encoder.
+
+    Args:
+        encoder: follows mteb's `EncoderProtocol`.
+        batch_size: inputs a forward pass.
+    """
+
+    def __init__(self, encoder: EncoderProtocol, *, batch_size: int = 32) -> None:
+        self._encoder = encoder
+        self._batch_size = batch_size
+
+    @classmethod
+    def load(cls, name: str, *, device: str | None = None, batch_size: int = 32) -> MtebEmbedder:
+        """Load an encoder.
+
+        Args:
+            name: what `circus_bench.models.load_encoder` knows, or `<name>@<revision>`.
+            device: such as `cuda:0`; the model's own choice when None.
+            batch_size: inputs a forward pass.
+        """
+        from circus_bench.models import load_encoder
+
+        model, _, revision = name.partition("@")
+        return cls(load_encoder(model, revision=revision or None, device=device), batch_size=batch_size)
+
+    def images(self, files: Sequence[bytes]) -> Floats:
+        """See `Embedder`."""
+        return self._encode("image", [decode(file).image for file in files], Role.DOCUMENT)
+
+    def texts(self, texts: Sequence[str], *, role: Role) -> Floats:
+        """See `Embedder`."""
+        return self._encode("text", list(texts), role)
+
+    def _encode(self, column: Literal["image", "text"], values: list[Any], role: Role) -> Floats:
+        from datasets import Dataset, Features, Image, Value
+        from mteb import TaskMetadata
+        from mteb.types import PromptType
+        from torch.utils.data import DataLoader
+
+        features = Features({column: Image() if column == "image" else Value("string")})
+        data = Dataset.from_dict({column: values}, features=features)
+        loader: DataLoader[Any] = DataLoader(data, batch_size=self._batch_size, collate_fn=_collate)
+        # Under this name mteb finds no prompt of a registered task, only the model's own for queries and documents.
+        task = TaskMetadata(
+            name="CIRCUS-RMIR-candidates",
+            description="Search for images that may answer a question.",
+            dataset={"path": "rmir", "revision": "candidates"},
+            type="Any2AnyRetrieval" if column == "image" else "Retrieval",
+            category="i2i" if column == "image" else "t2t",
+            modalities=[column],
+            eval_langs=["eng-Latn"],
+            main_score="hit_rate_at_10",
+        )
+        output: Any = self._encoder.encode(
+            loader,
+            task_metadata=task,
+            hf_split="test",
+            hf_subset="default",
+            prompt_type=PromptType.query if role is Role.QUERY else PromptType.document,
+            batch_size=self._batch_size,
+            show_progress_bar=False,
+        )
+        if hasattr(output, "detach"):
+            output = output.detach().float().cpu().numpy()
+        vectors = np.ascontiguousarray(output, dtype=np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(values):
+            raise EmbeddingError(f"the encoder gave shape {vectors.shape} for {len(values)} inputs")
+        return vectors
+
+
+def _collate(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,0 +1,183 @@
+"""A small language of drawings: things as lists of marks, and pictures that show one of them.
+
+Marks lie in a square from -1 to 1, y pointing down. A fill is a name of `PAINT`, or `main` or `dark` for the colour that
+a picture chooses.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageOps
+
+SIDE = 96  # pixels of an image
+_OVERSAMPLING = 3
+_HORIZON = 0.68  # where the wall meets the floor, as a share of the height
+_SHADE = 0.68  # brightness of `dark`
+
+PAINT = {
+    "black": (35, 35, 40),
+    "white": (250, 250, 248),
+    "grey": (135, 140, 148),
+    "silver": (178, 186, 198),
+    "brown": (128, 82, 45),
+    "wood": (186, 134, 82),
+    "bark": (92, 60, 38),
+    "straw": (226, 192, 110),
+    "crust": (196, 128, 62),
+    "cream": (250, 236, 200),
+    "green": (66, 150, 62),
+    "leaf": (96, 178, 72),
+    "yellow": (250, 204, 48),
+    "orange": (240, 138, 36),
+    "amber": (226, 150, 30),
+    "red": (206, 48, 44),
+    "pink": (240, 150, 170),
+    "blue": (60, 110, 200),
+    "water": (120, 186, 232),
+    "cloud": (150, 160, 176),
+    "glass": (196, 226, 236),
+}
+COLOURS = {
+    "red": (200, 52, 48),
+    "blue": (56, 96, 196),
+    "green": (52, 140, 78),
+    "orange": (234, 132, 38),
+    "purple": (128, 66, 160),
+    "teal": (36, 150, 158),
+}
+BACKGROUNDS = {
+    "white": ((246, 246, 242), (222, 220, 214)),
+    "blue": ((198, 216, 240), (158, 178, 206)),
+    "yellow": ((250, 238, 190), (222, 200, 140)),
+    "pink": ((246, 214, 222), (214, 172, 184)),
+    "green": ((208, 230, 204), (166, 196, 160)),
+    "grey": ((206, 208, 212), (170, 172, 178)),
+}
+"""Colours of the wall and the floor."""
+SIZES = {"small": 0.31, "large": 0.42}
+"""Half the side of a thing's square, as a share of the picture's side."""
+PLACES = {"left": -0.08, "middle": 0.0, "right": 0.08}
+"""Where the thing stands, from the middle, as a share of the picture's side."""
+
+
+class Mark(NamedTuple):
+    """One stroke of a drawing.
+
+    Attributes:
+        shape: oval, box, poly, line or arc.
+        fill: of the area, or of the stroke of a line or an arc.
+        points: x, y, x, y, ...; two corners for an oval, a box and an arc.
+        width: of a stroke; the radius of a box's corners.
+        start: of an arc, in degrees clockwise from the right; `end` likewise.
+    """
+
+    shape: str
+    fill: str
+    points: tuple[float, ...]
+    width: float = 0.0
+    start: float = 0.0
+    end: float = 360.0
+
+
+class Look(NamedTuple):
+    """How a picture shows its thing: names of COLOURS, SIZES, PLACES and BACKGROUNDS, and whether it is mirrored."""
+
+    colour: str
+    size: str
+    place: str
+    background: str
+    mirrored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something that can be drawn.
+
+    Attributes:
+        name: such as `padlock`.
+        words: with its article, such as `a padlock`.
+        marks: in the order of drawing.
+    """
+
+    name: str
+    words: str
+    marks: tuple[Mark, ...]
+
+    @property
+    def is_coloured(self) -> bool:
+        """Whether a picture's colour shows."""
+        return any(mark.fill in {"main", "dark"} for mark in self.marks)
+
+
+def oval(fill: str, x: float, y: float, rx: float, ry: float | None = None) -> Mark:
+    """An ellipse; a circle without `ry`."""
+    ry = rx if ry is None else ry
+    return Mark("oval", fill, (x - rx, y - ry, x + rx, y + ry))
+
+
+def box(fill: str, left: float, top: float, right: float, bottom: float, corner: float = 0.0) -> Mark:  # noqa: PLR0917
+    """A rectangle, its corners rounded."""
+    return Mark("box", fill, (left, top, right, bottom), corner)
+
+
+def poly(fill: str, *points: float) -> Mark:
+    """A filled polygon."""
+    return Mark("poly", fill, points)
+
+
+def line(fill: str, width: float, *points: float) -> Mark:
+    """A stroke with round joints."""
+    return Mark("line", fill, points, width)
+
+
+def arc(fill: str, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float) -> Mark:  # noqa: PLR0917
+    """A piece of an ellipse's outline."""
+    return Mark("arc", fill, (x - rx, y - ry, x + rx, y + ry), width, start, end)
+
+
+def draw(thing: Thing, look: Look) -> bytes:
+    """Draw a picture; the same arguments give the same PNG file."""
+    side = SIDE * _OVERSAMPLING
+    wall, floor = BACKGROUNDS[look.background]
+    image = Image.new("RGB", (side, side), wall)
+    canvas = ImageDraw.Draw(image)
+    canvas.rectangle((0, round(side * _HORIZON), side, side), fill=floor)
+    main = COLOURS[look.colour]
+    paint = {**PAINT, "main": main, "dark": tuple(round(part * _SHADE) for part in main)}
+    half = side * SIZES[look.size]
+    # What lies below the middle line of a mirrored picture still lies below it; only left and right change.
+    middle = side * (0.5 + PLACES[look.place] * (-1 if look.mirrored else 1))
+    for mark in thing.marks:
+        _put(canvas, mark, paint, (middle, side / 2), half)
+    if look.mirrored:
+        image = ImageOps.mirror(image)
+    file = io.BytesIO()
+    image.resize((SIDE, SIDE), Image.Resampling.BOX).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def _put(
+    canvas: ImageDraw.ImageDraw,
+    mark: Mark,
+    paint: dict[str, tuple[int, ...]],
+    centre: tuple[float, float],
+    half: float,
+) -> None:
+    fill = paint[mark.fill]
+    points = [(centre[0] + x * half, centre[1] + y * half) for x, y in zip(mark.points[::2], mark.points[1::2])]
+    width = max(1, round(mark.width * half))
+    if mark.shape == "oval":
+        canvas.ellipse(points, fill=fill)
+    elif mark.shape == "box":
+        canvas.rounded_rectangle(points, mark.width * half, fill=fill)
+    elif mark.shape == "poly":
+        canvas.polygon(points, fill=fill)
+    elif mark.shape == "arc":
+        canvas.arc(points, mark.start, mark.end, fill=fill, width=width)
+    else:
+        canvas.line(points, fill=fill, width=width, joint="curve")
+        for x, y in (points[0], points[-1]):
+            canvas.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), fill=fill)
