@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -83,6 +83,64 @@ def mean(values: Floats) -> Estimate:
     resampled = resampled_means(values[None])[0]
     value = float(values.mean(dtype=np.float64))
     return Estimate(value, *interval_of(resampled, value), len(values))
+
+
+def ratio(parts: Floats, wholes: Floats) -> Estimate:
+    """A share of things that belong to queries, such as correct labels among all labels.
+
+    The things of one query are alike, so the bootstrap draws queries, not things.
+
+    Args:
+        parts: float [n_queries], how many of a query's things count.
+        wholes: float [n_queries], how many things the query has; queries without any are left out.
+
+    Returns:
+        The sum of the parts over the sum of the wholes; `n` is the number of queries that have things. Where all or
+        none of the things count, resampling shows no spread, and the interval is Wilson's for that many queries.
+
+    Example:
+        >>> estimate = ratio(np.array([1.0, 3.0]), np.array([2.0, 3.0]))
+        >>> estimate.value, estimate.n
+        (0.8, 2)
+    """
+    has = wholes > 0
+    parts, wholes = parts[has], wholes[has]
+    if not len(wholes):
+        return UNDEFINED
+    value = float(parts.sum() / wholes.sum())
+    if value in {0.0, 1.0}:
+        return proportion(np.full(len(wholes), value))
+    sums = resampled_means(np.stack([parts, wholes]))
+    return Estimate(value, *interval_of(sums[0] / sums[1], value), len(wholes))
+
+
+def combined(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
+    """A weighted mean of independent shares.
+
+    The interval adds the distances of the shares' limits in squares (MOVER; G. Y. Zou, W. Huang and X. Zhang, "A note
+    on confidence interval estimation for a linear function of binomial proportions", Computational Statistics and Data
+    Analysis 53, 2009).
+
+    Args:
+        estimates: shares, each with its interval.
+        weights: of the shares, in any unit.
+
+    Returns:
+        The mean; undefined where there is no share, or one of them is undefined.
+    """
+    if not estimates or any(math.isnan(estimate.value) for estimate in estimates):
+        return UNDEFINED
+    parts = np.array(weights) / math.fsum(weights)
+    values, lows, highs = (
+        np.array([getattr(estimate, end) for estimate in estimates]) for end in ("value", "low", "high")
+    )
+
+    def distance(ends: Floats) -> float:
+        return math.sqrt(float((parts**2 * (values - ends) ** 2).sum()))
+
+    value = float(parts @ values)
+    n = sum(estimate.n for estimate in estimates)
+    return Estimate(value, max(value - distance(lows), 0.0), min(value + distance(highs), 1.0), n)
 
 
 def comp_gap_of(ndcg: Mapping[Condition, Floats]) -> Estimate:

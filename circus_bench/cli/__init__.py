@@ -21,6 +21,7 @@ from circus_bench.cli import (
     pool,
     publish,
     reproduce,
+    rmir,
     run,
     score,
     submission,
@@ -50,6 +51,7 @@ app.command("publish")(publish.publish)
 app.command("reproduce")(reproduce.reproduce)
 app.command("mteb", context_settings=mteb.PASS_ON, add_help_option=False)(mteb.mteb)
 app.add_typer(pool.app, name="pool")
+app.add_typer(rmir.app, name="rmir")
 app.add_typer(submission.app, name="submission")
 app.add_typer(validate.app, name="validate")
 app.command("submit")(submit.submit)

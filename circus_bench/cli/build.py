@@ -111,22 +111,22 @@ def _verdicts(benchmarks: list[Benchmark], labels: list[Path], valid: list[Path]
     from circus_bench.release.validated import with_validation
     from circus_bench.release.verdicts import Verdicts, published
 
-    found = _by_benchmark(benchmarks, {path: Verdicts.of_labels(path) for path in labels})
+    found = _by_benchmark(benchmarks, [(path, Verdicts.of_labels(path)) for path in labels])
     for benchmark in benchmarks:
         name = _PUBLISHED.get(benchmark.protocol.id)
         if name and benchmark.name not in found:
             found[benchmark.name] = published(name)
-    judged = _by_benchmark(benchmarks, {path: read_verdicts(path) for path in valid})
+    judged = _by_benchmark(benchmarks, [(path, read_verdicts(path)) for path in valid])
     for name, verdicts in judged.items():
         found[name] = with_validation(found[name], verdicts) if name in found else verdicts
     return found
 
 
-def _by_benchmark(benchmarks: list[Benchmark], tables: dict[Path, Verdicts]) -> dict[str, Verdicts]:
+def _by_benchmark(benchmarks: list[Benchmark], tables: list[tuple[Path, Verdicts]]) -> dict[str, Verdicts]:
     from circus_bench.errors import MismatchError
 
     found: dict[str, Verdicts] = {}
-    for path, table in tables.items():
+    for path, table in tables:
         known = any(benchmark.name == table.benchmark for benchmark in benchmarks)
         if not known or table.benchmark in found:
             wrong = "is the second for its benchmark" if known else "is about a benchmark that is not built here"

@@ -126,7 +126,10 @@ def import_(
     ] = None,
     json: _Json = False,
 ) -> None:
-    """Read released annotation files as a study and a log of judgements."""
+    """Read released annotation files as a study and a log of judgements.
+
+    Most of the released queries have one rater: export them with --quorum 1.
+    """
     from circus_bench.errors import some
     from circus_bench.validation.export import LOG_FILE
     from circus_bench.validation.judgements import write_judgements
@@ -249,11 +252,16 @@ def serve(
     database: _Database = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
+    backup_every: Annotated[int, typer.Option(min=1, help="Judgements after which a backup is made.")] = 50,
+    hub_repo: Annotated[
+        str | None,
+        typer.Option(metavar="ORG/NAME", help="Private dataset on the Hub that the log is committed to now and then."),
+    ] = None,
 ) -> None:
     """Serve the annotation app until it is stopped. Needs the extra `annotate`."""
     from circus_bench.validation.app import serve as serve_app
 
-    serve_app(study, database=database, host=host, port=port)
+    serve_app(study, database=database, host=host, port=port, backup_every=backup_every, hub_repo=hub_repo)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circus_bench.audit.statistics import LEVEL, UNDEFINED, Estimate, Floats
+from circus_bench.audit.statistics import LEVEL, UNDEFINED, Estimate, combined
 from circus_bench.validation.decisions import Decision
 
 
@@ -33,12 +33,10 @@ def validity_shares(decisions: Iterable[Decision]) -> ValidityShares:
     """Estimate the share of valid queries per stratum and overall, weighted by inverse inclusion probabilities.
 
     A stratum's share is the weighted mean over its decided items (Hajek's estimator) with Wilson's interval; items of
-    unequal weights have the effective number of Kish, (sum of weights)^2 / (sum of squares). The overall interval adds
-    the distances of the strata's limits in squares (MOVER; G. Y. Zou, W. Huang and X. Zhang, "A note on confidence
-    interval estimation for a linear function of binomial proportions", Computational Statistics and Data Analysis 53,
-    2009). As everywhere in the package, the queries are taken for a sample of possible ones: no interval shrinks to a
-    point when all queries of a benchmark were judged. Undecided items are left out as if they were missing at random
-    within their stratum.
+    unequal weights have the effective number of Kish, (sum of weights)^2 / (sum of squares). The overall share is the
+    mean over the strata, weighted by their sizes (`circus_bench.audit.statistics.combined`). As everywhere in the
+    package, the queries are taken for a sample of possible ones: no interval shrinks to a point when all queries of a
+    benchmark were judged. Undecided items are left out as if they were missing at random within their stratum.
     """
     by_stratum: dict[str, list[Decision]] = {}
     for decision in decisions:
@@ -47,7 +45,7 @@ def validity_shares(decisions: Iterable[Decision]) -> ValidityShares:
     strata = {name: _share(by_stratum[name]) for name in names}
     sizes = {name: math.fsum(decision.weight for decision in by_stratum[name]) for name in names}
     undecided = {name: sum(decision.valid is None for decision in by_stratum[name]) for name in names}
-    return ValidityShares(strata, _combined(list(strata.values()), list(sizes.values())), sizes, undecided)
+    return ValidityShares(strata, combined(list(strata.values()), list(sizes.values())), sizes, undecided)
 
 
 def _share(decisions: Iterable[Decision]) -> Estimate:
@@ -68,19 +66,3 @@ def _wilson(share: float, n: float) -> tuple[float, float]:
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return max(middle - half, 0.0), min(middle + half, 1.0)
-
-
-def _combined(estimates: list[Estimate], sizes: list[float]) -> Estimate:
-    if not estimates or any(math.isnan(estimate.value) for estimate in estimates):
-        return UNDEFINED
-    weights = np.array(sizes) / math.fsum(sizes)
-    values, lows, highs = (
-        np.array([getattr(estimate, end) for estimate in estimates]) for end in ("value", "low", "high")
-    )
-
-    def distance(ends: Floats) -> float:
-        return math.sqrt(float((weights**2 * (values - ends) ** 2).sum()))
-
-    value = float(weights @ values)
-    n = sum(estimate.n for estimate in estimates)
-    return Estimate(value, max(value - distance(lows), 0.0), min(value + distance(highs), 1.0), n)

@@ -59,7 +59,7 @@ def panels(
         query, position = known[name], place[name]
         first: list[str] = []
         for run, top in zip(runs, tops, strict=True):
-            first += _first(run, query, top[position], k=min(k, len(gallery - {query.reference})))
+            first += _first(run, query, top[position], k=min(k, len(gallery) - (query.reference in gallery)))
         targets = [target for target in query.targets if target in gallery]
         found[name] = _without_twins(targets, sorted({*first}), digests)
     return found

@@ -85,7 +85,7 @@ class Planted:
         benchmark: made by `circus_bench.sources.scenes.scenes`; annotations are enough.
 
     Raises:
-        BenchmarkError: it is another benchmark, or of another version of the generator.
+        BenchmarkError: it is another benchmark, a part of it, or of another version of the generator.
     """
 
     def __init__(self, benchmark: Benchmark) -> None:
@@ -96,15 +96,14 @@ class Planted:
                 f"benchmark {benchmark.name!r} is not `scenes`, so nothing is planted in it ({error!r})"
             ) from error
         planting = plant(**settings)
-        self._scene_of = dict(zip(benchmark.gallery.ids, planting.scenes, strict=True))
-        self._plant_of: dict[str, Plant] = {
-            query.id: planted for query, planted in zip(benchmark.queries, planting.plants, strict=True)
-        }
-        self._target_of = {query.id: query.targets[0] for query in benchmark.queries}
-        if any(planted.text != query.text for query, planted in zip(benchmark.queries, planting.plants, strict=True)):
+        if [planted.text for planted in planting.plants] != [query.text for query in benchmark.queries]:
             raise BenchmarkError(
-                f"benchmark {benchmark.name!r} was made by another version of the generator; make it anew"
+                f"benchmark {benchmark.name!r} was cut, or made by another version of the generator; make it anew"
             )
+        self._scene_of = dict(zip(benchmark.gallery.ids, planting.scenes, strict=True))
+        ids = [query.id for query in benchmark.queries]
+        self._plant_of: dict[str, Plant] = dict(zip(ids, planting.plants, strict=True))
+        self._target_of = {query.id: query.targets[0] for query in benchmark.queries}
 
     def fails(self, query: str) -> str:
         """The step of the rubric that a query fails; empty for a valid one."""

@@ -333,7 +333,8 @@ class JudgementStore:
             raise StoreError(f"item {item!r} is not assigned to {person.id!r}")
 
     def _append(self, connection: Connection, judgement: Judgement) -> Outcome:
-        # In this order: what another process writes between the two looks is this very delivery, or no hindrance.
+        # In this order: this delivery is recognised if another process stores it between the two looks, and any other
+        # judgement stored there makes the insert fail.
         last = connection.execute(_last(judgement.item, _person(judgement))).first()
         newest = last.version if last else 0
         held = connection.execute(select(events).where(events.c.event == judgement.event)).first()

@@ -203,6 +203,25 @@ def test_another_benchmark_is_refused(toy_benchmark: Callable[..., Benchmark]) -
         check_audit_matches(audit, toy_benchmark(with_images=False))
 
 
+def test_validated_queries_are_scored_as_a_subset_of_their_own() -> None:
+    # Text 3 is a shortcut; q1 (rank 10) and q2 (rank 11) are shortcut-free, and q2 was found valid.
+    audit = audit_runs([make_run([1, 10, 11], [3, 11, 30], [90, 12, 40])])
+    validated = audit.with_validated(["q2"], how="made up")
+    on_v = [scores for scores in validated.scores if scores.subset == Subset.V]
+    assert [(scores.n_queries, scores.by_condition[Condition.MULTIMODAL]["hit_rate@10"].value) for scores in on_v] == [
+        (1, 0.0)
+    ]
+    assert set(validated.comp_gap) == {Subset.FULL, Subset.SF, Subset.V}
+    assert validated.to_dict()["about"]["validation"] == "made up"
+    assert [scores for scores in validated.scores if scores.subset != Subset.V] == audit.scores
+
+
+def test_a_validated_query_that_is_a_shortcut_is_refused() -> None:
+    audit = audit_runs([make_run([1, 10], [3, 11], [90, 12])])
+    with pytest.raises(MismatchError, match=r"not among the shortcut-free ones.*'q0'"):
+        audit.with_validated(["q0"], how="made up")
+
+
 @pytest.fixture
 def minima(tmp_path: Path) -> Path:
     path = tmp_path / "minima.csv"
@@ -219,6 +238,11 @@ def test_published_minima_are_labelled_and_swept(minima: Path) -> None:
 def test_published_minima_have_neither_scores_nor_chance_nor_smaller_pools(minima: Path) -> None:
     audit = audit_best_ranks(minima)
     assert (audit.scores, audit.comp_gap, audit.chance, audit.leave_one_out, audit.runs) == ([], {}, None, {}, ())
+
+
+def test_published_minima_cannot_be_scored_on_validated_queries(minima: Path) -> None:
+    with pytest.raises(CircusError, match="audit Runs"):
+        audit_best_ranks(minima).with_validated(["b"], how="made up")
 
 
 def test_an_audit_of_published_minima_names_their_file(minima: Path) -> None:

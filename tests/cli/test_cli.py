@@ -25,7 +25,9 @@ from circus_bench.audit.labels import LabelTable
 from circus_bench.benchmark import Benchmark, Condition, Defect, Fingerprint, Protocol, Query, ReferencePolicy
 from circus_bench.cli import main
 from circus_bench.encoding import Alarm
+from circus_bench.release.adapters import read_verdicts
 from circus_bench.runs import Run
+from circus_bench.validation.study import Study
 
 COMMANDS = ("demo", "run", "audit", "score", "doctor")
 DONE, USAGE, ATTENTION, INPUT = 0, 2, 3, 4
@@ -557,6 +559,17 @@ def test_the_demo_writes_benchmark_runs_labels_and_report(demo: Outcome, demo_fo
 
 
 @pytest.mark.slow
+def test_the_demo_leaves_a_validated_study_and_reports_on_v(demo: Outcome, demo_folder: Path) -> None:
+    assert demo.code == DONE
+    study = Study.load(demo_folder / "validation")
+    verdicts = read_verdicts(demo_folder / "validation" / "scenes.v.parquet").verdicts
+    assert set(verdicts) == {item.query for item in study.items}
+    page = (demo_folder / "report.html").read_text(encoding="utf-8")
+    for expected in ("validated queries", "3 raters, each wrong with chance 0.1"):
+        assert expected in page
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expected",
     [
@@ -565,10 +578,12 @@ def test_the_demo_writes_benchmark_runs_labels_and_report(demo: Outcome, demo_fo
         "agreement with the planted truth",
         "image caught",
         "scenes/test",
+        "pool CompGap on v",
+        "V against the planted truth, 3 simulated raters an item",
         "report.html",
     ],
 )
-def test_the_demo_prints_the_confusion_the_agreement_and_the_audit(demo: Outcome, expected: str) -> None:
+def test_the_demo_prints_the_confusion_the_agreement_the_audit_and_v(demo: Outcome, expected: str) -> None:
     assert expected in demo.out
 
 

@@ -23,7 +23,7 @@ from circus_bench.cli import main
 from circus_bench.encoding import Alarm
 from circus_bench.models import load_encoder
 from circus_bench.release.folder import write_dataset_folder
-from circus_bench.release.leaderboard import Board, results_file, run_folder
+from circus_bench.release.leaderboard.entries import Board, results_file, run_folder
 from circus_bench.release.published import SCORES
 from circus_bench.release.tables import Part
 from circus_bench.release.verdicts import Verdicts

@@ -22,7 +22,7 @@ from submissions import DATASET, MODEL, REVISION, board_benchmark, make_board, r
 from circus_bench.audit.scores import score_run
 from circus_bench.benchmark import Condition
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.release.leaderboard import Board, describe, results_file, run_folder, write_results
+from circus_bench.release.leaderboard.entries import Board, describe, results_file, run_folder, write_results
 from circus_bench.release.subsets import folder_subsets
 from circus_bench.runs import Run
 

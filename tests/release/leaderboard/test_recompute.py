@@ -21,9 +21,9 @@ from circus_bench.encoding import Alarm
 from circus_bench.files import read_json, sha256, write_json
 from circus_bench.rank_tables import RANKS_FILE, TOP_FILE
 from circus_bench.ranking import ReferencePlace
-from circus_bench.release.leaderboard import Board, results_file, run_folder, write_results
-from circus_bench.release.recompute import SubmissionError, check_submission, require_sound
-from circus_bench.release.refusals import Reason, Refusal
+from circus_bench.release.leaderboard.entries import Board, results_file, run_folder, write_results
+from circus_bench.release.leaderboard.recompute import SubmissionError, check_submission, require_sound
+from circus_bench.release.leaderboard.refusals import Reason, Refusal
 from circus_bench.runs import MANIFEST_FILE, Run
 
 MM = Condition.MULTIMODAL

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.ranking import UNREACHABLE, ReferencePlace
 from circus_bench.release.eval_tasks import K
-from circus_bench.release.refusals import Reason, Refusal
+from circus_bench.release.leaderboard.refusals import Reason, Refusal
 from circus_bench.runs import Run
 
 _BESIDE = frozenset({ReferencePlace.BELOW, ReferencePlace.TIED, ReferencePlace.ABOVE})

@@ -17,10 +17,10 @@ from circus_bench.benchmark import Benchmark, Condition, Fingerprint
 from circus_bench.errors import CircusError, FormatError
 from circus_bench.files import read_json, read_parquet, slug
 from circus_bench.rank_tables import RANKS_FILE, TOP_FILE
-from circus_bench.release.leaderboard import RESULTS, Board, result_entries, results_file, run_folder
-from circus_bench.release.listings import listing_refusals
+from circus_bench.release.leaderboard.entries import RESULTS, Board, result_entries, results_file, run_folder
+from circus_bench.release.leaderboard.listings import listing_refusals
+from circus_bench.release.leaderboard.refusals import Reason, Refusal
 from circus_bench.release.reading import benchmark_of
-from circus_bench.release.refusals import Reason, Refusal
 from circus_bench.runs import MANIFEST_FILE, Run
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_submission(folder: Path, *, model: str, board: Board) -> list[Refusal]
     """Compute every value of a submission again, and list what is wrong with it.
 
     Args:
-        folder: a checkout of the model's repository, or what `circus_bench.release.leaderboard.write_results` wrote.
+        folder: a checkout of the model's repository, or what `entries.write_results` wrote.
         model: the repository, `ORG/NAME`.
         board: what the results are entered for.
 

@@ -1,15 +1,4 @@
-"""Results for a leaderboard: `.eval_results/*.yaml` in a model's repository, with the rank tables they follow from.
-
-```
-.eval_results/
-  circus_<benchmark>.yaml     one entry a task of the dataset folder: value, dataset and revision, notes, date, source
-  circus/<benchmark>/         the Run as it was saved: manifest.json, ranks.parquet, topk.parquet
-```
-
-The Run lies beside the entries, in the same commit, so that anybody who sees a value can compute it again from files of
-the same revision (`circus_bench.release.recompute`); a link to another repository could break or change. The Hub reads
-the YAML files alone.
-"""
+"""The entries that follow from Runs, as files of a model's repository, and the pull request that brings them there."""
 
 from __future__ import annotations
 
@@ -134,8 +123,7 @@ def result_entries(folder: Path, *, model: str, board: Board) -> list[EvalResult
 def write_results(runs: Sequence[Path], out: Path, *, model: str, board: Board) -> Submission:
     """Write the entries of Runs, and the Runs, as they are to lie in the model's repository.
 
-    Nothing is checked but that the files can be made: `circus_bench.release.recompute.check_submission` tells whether
-    they will be accepted.
+    Nothing is checked but that the files can be made: `recompute.check_submission` tells whether they will be accepted.
 
     Args:
         runs: folders of Runs of one model, one a benchmark.
