@@ -403,12 +403,13 @@ class Meter:
             held = self.price.cost(estimate) if self.price else 0.0
             self._reserved += held
         try:
-            yield self._book
+            yield self.book
         finally:
             with self._lock:
                 self._reserved -= held
 
-    def _book(self, usage: Usage) -> None:
+    def book(self, usage: Usage) -> None:
+        """Count what was used, whatever the budget says: it is spent."""
         with self._lock:
             self.spent.update(usage)
 

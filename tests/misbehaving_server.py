@@ -85,7 +85,8 @@ def vector(asked: Asked, dim: int) -> list[float]:
 
 
 def _digest(data: str) -> str:
-    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+    # Google's package writes the alphabet for URLs, and the service takes both.
+    with Image.open(io.BytesIO(base64.b64decode(data.replace("-", "+").replace("_", "/")))) as image:
         return digest(image.convert("RGB"))
 
 
@@ -255,7 +256,7 @@ def echo(asked: Sequence[Asked]) -> str:
 
 ANTHROPIC = Dialect(
     path="/v1/messages",
-    key_header=("x-api-key", KEY),
+    key_header=("Authorization", f"Bearer {KEY}"),
     wrong_key=(401, anthropic_error("authentication_error", "invalid x-api-key")),
     read=_read_anthropic,
     write=lambda asked, _: anthropic_message(echo(asked)),
@@ -295,6 +296,7 @@ class MisbehavingServer:
         most_items: inputs above which a request is too large.
         requests: the inputs of every request, in the order of arrival.
         bodies: what every request said, likewise.
+        headers: of every request, likewise.
         paid: every input that was answered.
     """
 
@@ -306,6 +308,7 @@ class MisbehavingServer:
         self.most_items = 100
         self.requests: list[list[Asked]] = []
         self.bodies: list[Any] = []
+        self.headers: list[Mapping[str, str]] = []
         self.paid: list[Asked] = []
         self.lock = threading.Condition()
         server = self
@@ -338,12 +341,13 @@ class MisbehavingServer:
         with self.lock:
             assert self.lock.wait_for(lambda: len(self.requests) >= count, PATIENCE)
 
-    def arrived(self, body: Any) -> tuple[int, list[Asked]]:
+    def arrived(self, body: Any, headers: Mapping[str, str]) -> tuple[int, list[Asked]]:
         """Number a request, and write down what it asks."""
         asked = self.dialect.read(body)
         with self.lock:
             self.requests.append(asked)
             self.bodies.append(body)
+            self.headers.append(headers)
             self.lock.notify_all()
             return len(self.requests) - 1, asked
 
@@ -370,7 +374,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name, value = server.dialect.key_header
         if self.path != server.dialect.path:
-            self._answer(404, {"error": "no such method", "detail": "no such method"})
+            self._answer(404, {"error": f"no such method as {self.path}", "detail": "no such method"})
         elif self.headers.get(name) != value:
             self._answer(*server.dialect.wrong_key)
         else:
@@ -378,7 +382,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _act(self, body: Any) -> None:
         server = self.server_side
-        number, asked = server.arrived(body)
+        number, asked = server.arrived(body, self.headers)
         act = server.script.get(number, Act())
         if act.hold and not act.hold.wait(PATIENCE):
             return

@@ -174,11 +174,12 @@ class _SharedMeter(Meter):
 @contextmanager
 def _unwrapped() -> Iterator[None]:
     """Raise our own errors as they were raised in the other process."""
-    from ray.exceptions import RayTaskError
+    from ray.exceptions import RayError
 
     try:
         yield
-    except RayTaskError as error:
-        if isinstance(error.cause, CircusError):
-            raise error.cause from None
+    except RayError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, CircusError):
+            raise cause from None
         raise CircusError(f"a worker failed: {error}") from error

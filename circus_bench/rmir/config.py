@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from circus_bench.errors import FormatError
+from circus_bench.rmir.providers.shared import ProviderSettings
 from circus_bench.rmir.records import Category, Constraint
 
 T = TypeVar("T")
@@ -104,12 +105,14 @@ class GenerateSettings:
         temperature: of the sampling.
         categories: which kinds of reasoning.
         reading: how the reading grade is measured.
+        max_tokens: of a reply.
     """
 
     model: str = STRONG
     temperature: float = 0.25
     categories: tuple[Category, ...] = tuple(Category)
     reading: Reading = Reading.TEXTSTAT
+    max_tokens: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +124,14 @@ class FilterSettings:
         temperature: of the sampling.
         constraints: each is checked by a question of its own.
         undecided: what a check without a usable verdict means; unknown in the paper.
+        max_tokens: of a reply.
     """
 
     model: str = STRONG
     temperature: float = 0.0
     constraints: tuple[Constraint, ...] = tuple(Constraint)
     undecided: Undecided = Undecided.DROP
+    max_tokens: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +141,12 @@ class CaptionSettings:
     Attributes:
         model: who describes.
         temperature: of the sampling.
+        max_tokens: of a reply.
     """
 
     model: str = LIGHT
     temperature: float = 0.0
+    max_tokens: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +204,12 @@ class JudgeSettings:
     Attributes:
         panel: who judges; they may come from several families.
         seed: of the order in which a query's candidates are put before each judge.
+        max_tokens: of a reply.
     """
 
     panel: tuple[Panelist, ...] = (Panelist(STRONG), Panelist(LIGHT, samples=4))
     seed: int = 0
+    max_tokens: int = 512
 
     @property
     def judges(self) -> tuple[Judge, ...]:
@@ -245,16 +254,35 @@ class SplitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionSettings:
+    """Where the images come from.
+
+    Attributes:
+        images: a folder of image files, whose ids are their names without suffix, or an `images.parquet` that
+            `Benchmark.save` wrote. A path that is not absolute starts at the folder of the settings.
+        captions: a file of descriptions with the columns `id` and `text` (JSON lines, JSON, CSV or parquet), likewise;
+            empty when there is none.
+        version: to be changed when the picture behind an id is.
+    """
+
+    images: str = ""
+    captions: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunSettings:
     """How the work is done; nothing of it changes a result.
 
     Attributes:
         batch_size: rows that are worked on, and written, together.
-        budget: US dollars that may be spent, in all; None calls no paid service.
+        threads: questions under way at once, in each process.
+        device: torch device of the encoders; their own choice when empty.
     """
 
     batch_size: int = 64
-    budget: float | None = None
+    threads: int = 16
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -263,6 +291,7 @@ class Config:
 
     Attributes:
         name: of the benchmark.
+        collection: the images.
         seed: stage 0; the other stages likewise.
         generate: stage 1.
         filter: stage 2.
@@ -272,11 +301,13 @@ class Config:
         keep: stage 5.
         split: stage 7. Stage 6 has no settings.
         run: how it is run.
+        providers: how the providers of models are used, by their names.
         prompts: template to `<name>@<version>`, where it is not to be the newest.
         source: what is known of the images (license, image_license, images_redistributable, citation), JSON-able.
     """
 
     name: str = "rmir"
+    collection: CollectionSettings = field(default_factory=CollectionSettings)
     seed: SeedSettings = field(default_factory=SeedSettings)
     generate: GenerateSettings = field(default_factory=GenerateSettings)
     filter: FilterSettings = field(default_factory=FilterSettings)
@@ -286,6 +317,7 @@ class Config:
     keep: KeepSettings = field(default_factory=KeepSettings)
     split: SplitSettings = field(default_factory=SplitSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
 
@@ -309,9 +341,20 @@ class Config:
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise FormatError(f"{path}: not a TOML file ({error})") from error
         try:
-            return _made(cls, content, "")
+            made = _made(cls, content, "")
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
+        given = made.collection
+        images, captions = (str(path.parent / place) if place else "" for place in (given.images, given.captions))
+        collection = dataclasses.replace(given, images=images, captions=captions)
+        return dataclasses.replace(made, collection=collection)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that may be asked, each once."""
+        captioner = [self.caption.model] if self.candidates.text_k else []
+        panel = (member.model for member in self.judge.panel)
+        return tuple(dict.fromkeys([self.generate.model, self.filter.model, *captioner, *panel]))
 
 
 def _rules(config: Config) -> list[tuple[str, bool]]:
@@ -335,7 +378,7 @@ def _rules(config: Config) -> list[tuple[str, bool]]:
         ("split has a threshold or a test_size, not both", all(chosen)),
         ("split.threshold and split.test_share lie between 0 and 1, split.test_size is not negative",
          not 0 <= (split.threshold or 0) <= 1 or not 0 <= split.test_share <= 1 or (split.test_size or 0) < 0),
-        ("run.batch_size is at least 1", config.run.batch_size < 1),
+        ("run.batch_size and run.threads are at least 1", min(config.run.batch_size, config.run.threads) < 1),
     ]  # fmt: skip
 
 
@@ -349,6 +392,13 @@ def _made(kind: type[T], content: Mapping[str, Any], where: str) -> T:
     unknown = sorted(set(content) - set(hints))
     if unknown:
         raise FormatError(f"unknown settings {where}{f', {where}'.join(unknown)}; known: {', '.join(hints)}")
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # only dataclasses come here
+    empty = dataclasses.MISSING
+    missing = [
+        of.name for of in fields if of.default is empty and of.default_factory is empty and of.name not in content
+    ]
+    if missing:
+        raise FormatError(f"{where.rstrip('.')} lacks {', '.join(missing)}")
     return kind(**{name: _value(hints[name], value, where + name) for name, value in content.items()})
 
 
@@ -358,7 +408,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if typing.get_origin(hint) is tuple and isinstance(value, list):
         return tuple(_value(typing.get_args(hint)[0], entry, f"{where}[{n}]") for n, entry in enumerate(value))
     if typing.get_origin(hint) is Mapping and isinstance(value, dict):
-        return value
+        of = typing.get_args(hint)[1]
+        return value if of is Any else {name: _value(of, entry, f"{where}.{name}") for name, entry in value.items()}
     if isinstance(hint, types.UnionType):  # a number, or nothing
         hint = typing.get_args(hint)[0]
     if isinstance(hint, type) and issubclass(hint, StrEnum):
@@ -368,5 +419,6 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise FormatError(f"{where} is {value!r}, expected {getattr(hint, '__name__', 'a table or a list')}")
+        plain = isinstance(hint, type) and not dataclasses.is_dataclass(hint) and not typing.get_origin(hint)
+        raise FormatError(f"{where} is {value!r}, expected {hint.__name__ if plain else 'a table or a list'}")
     return value

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import EmbeddingError
-from circus_bench.images import decode
+from circus_bench.inputs import Input, Inputs, collate
 
 if TYPE_CHECKING:
     from mteb.models import EncoderProtocol
@@ -38,7 +39,7 @@ class Embedder(Protocol):
 
 
 class MtebEmbedder:
-    """An mteb encoder.
+    """An mteb encoder; threads that use it take turns, for not every encoder stands being used by two at once.
 
     Args:
         encoder: follows mteb's `EncoderProtocol`.
@@ -48,6 +49,7 @@ class MtebEmbedder:
     def __init__(self, encoder: EncoderProtocol, *, batch_size: int = 32) -> None:
         self._encoder = encoder
         self._batch_size = batch_size
+        self._lock = threading.Lock()
 
     @classmethod
     def load(cls, name: str, *, device: str | None = None, batch_size: int = 32) -> MtebEmbedder:
@@ -65,48 +67,47 @@ class MtebEmbedder:
 
     def images(self, files: Sequence[bytes]) -> Floats:
         """See `Embedder`."""
-        return self._encode("image", [decode(file).image for file in files], Role.DOCUMENT)
+        named = {str(place): data for place, data in enumerate(files)}
+        # Decoded one batch at a time. Of an input only the image is looked at.
+        return self._encode(Inputs([Input(place, "", (0, 0)) for place in named], named), Role.DOCUMENT)
 
     def texts(self, texts: Sequence[str], *, role: Role) -> Floats:
         """See `Embedder`."""
-        return self._encode("text", list(texts), role)
+        from datasets import Dataset
 
-    def _encode(self, column: Literal["image", "text"], values: list[Any], role: Role) -> Floats:
-        from datasets import Dataset, Features, Image, Value
+        return self._encode(Dataset.from_dict({"text": list(texts)}), role)
+
+    def _encode(self, data: Any, role: Role) -> Floats:
         from mteb import TaskMetadata
         from mteb.types import PromptType
         from torch.utils.data import DataLoader
 
-        features = Features({column: Image() if column == "image" else Value("string")})
-        data = Dataset.from_dict({column: values}, features=features)
-        loader: DataLoader[Any] = DataLoader(data, batch_size=self._batch_size, collate_fn=_collate)
+        shown = "image" if "image" in data.column_names else "text"
+        loader: DataLoader[Any] = DataLoader(data, batch_size=self._batch_size, collate_fn=collate)
         # Under this name mteb finds no prompt of a registered task, only the model's own for queries and documents.
         task = TaskMetadata(
             name="CIRCUS-RMIR-candidates",
             description="Search for images that may answer a question.",
             dataset={"path": "rmir", "revision": "candidates"},
-            type="Any2AnyRetrieval" if column == "image" else "Retrieval",
-            category="i2i" if column == "image" else "t2t",
-            modalities=[column],
+            type="Any2AnyRetrieval" if shown == "image" else "Retrieval",
+            category="i2i" if shown == "image" else "t2t",
+            modalities=["image" if shown == "image" else "text"],
             eval_langs=["eng-Latn"],
             main_score="hit_rate_at_10",
         )
-        output: Any = self._encoder.encode(
-            loader,
-            task_metadata=task,
-            hf_split="test",
-            hf_subset="default",
-            prompt_type=PromptType.query if role is Role.QUERY else PromptType.document,
-            batch_size=self._batch_size,
-            show_progress_bar=False,
-        )
-        if hasattr(output, "detach"):
+        with self._lock:
+            output: Any = self._encoder.encode(
+                loader,
+                task_metadata=task,
+                hf_split="test",
+                hf_subset="default",
+                prompt_type=PromptType.query if role is Role.QUERY else PromptType.document,
+                batch_size=self._batch_size,
+                show_progress_bar=False,
+            )
+        if hasattr(output, "detach"):  # a tensor, of any dtype and on any device
             output = output.detach().float().cpu().numpy()
         vectors = np.ascontiguousarray(output, dtype=np.float32)
-        if vectors.ndim != 2 or len(vectors) != len(values):
-            raise EmbeddingError(f"the encoder gave shape {vectors.shape} for {len(values)} inputs")
+        if vectors.ndim != 2 or len(vectors) != len(data):
+            raise EmbeddingError(f"the encoder gave shape {vectors.shape} for {len(data)} inputs")
         return vectors
-
-
-def _collate(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}

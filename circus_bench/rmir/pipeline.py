@@ -21,6 +21,7 @@ import numpy as np
 
 from circus_bench.errors import CircusError, FormatError
 from circus_bench.images import ParquetImages
+from circus_bench.remote import Meter
 from circus_bench.rmir import steps
 from circus_bench.rmir.config import Config, Side
 from circus_bench.rmir.embedders import Floats, Role
@@ -48,6 +49,10 @@ from circus_bench.rmir.templates import Template, load_template
 from circus_bench.store import EmbeddingStore
 
 T = TypeVar("T")
+
+_SHARD = (
+    1024  # inputs that are encoded, and stored, together; not a setting, for vectors may depend on their neighbours
+)
 
 
 class Stage(StrEnum):
@@ -134,15 +139,30 @@ class Pipeline:
         root: folder of the outcomes. Several configurations may share it; what they have in common is made once.
         engine: does the work.
         watch: told of the progress.
+
+    Attributes:
+        config: the settings.
+        root: folder of the outcomes.
+        watch: told of the progress.
     """
 
     def __init__(self, config: Config, root: Path, engine: Engine, *, watch: Watch = lambda *_: None) -> None:
         self.config = config
         self.root = root
         self._engine = engine
-        self._watch = watch
-        self._templates = {name: load_template(chosen) for name, chosen in _prompts(config).items()}
+        self.watch = watch
+        self._templates = load_templates(config)
         self._folders: dict[Stage, StageFolder] = {}
+
+    @property
+    def meter(self) -> Meter | None:
+        """What is spent in this run; None where nothing is charged."""
+        return self._engine.tools.meter
+
+    @property
+    def images(self) -> Mapping[str, bytes]:
+        """The collection."""
+        return self._engine.tools.images
 
     def folder(self, stage: Stage) -> StageFolder:
         """Where the outcome of a stage lies, or will."""
@@ -256,10 +276,10 @@ class Pipeline:
 
     def _do(self, stage: Stage, work: Work[Batch], batches: Sequence[Batch], *, total: int) -> None:
         done = total - sum(map(len, batches))
-        self._watch(stage, done, total)
+        self.watch(stage, done, total)
         for batch in self._engine.do(work, batches):
             done += len(batch)
-            self._watch(stage, done, total)
+            self.watch(stage, done, total)
 
     def _run_seed(self) -> None:
         settings = self.config.seed
@@ -333,7 +353,7 @@ class Pipeline:
         open_ones = [(digest, value) for digest, value in distinct.items() if digest not in space]
         if open_ones:
             space.prepare()  # workers would do it too, several at once
-        batches = batches_of(open_ones, self.config.run.batch_size)
+        batches = batches_of(open_ones, _SHARD)
         self._do(stage, partial(steps.embed, root=root, key=key), batches, total=len(distinct))
         vectors: Floats = EmbeddingStore(root).space(key).gather([digest for digest, _ in inputs])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -368,16 +388,19 @@ def needed(last: Stage) -> set[Stage]:
     return {last}.union(*(needed(stage) for stage in INPUTS[last]))
 
 
-def _prompts(config: Config) -> dict[str, str]:
-    """The template that is taken for each question."""
+def load_templates(config: Config) -> dict[str, Template]:
+    """The template of each question, by its name.
+
+    Raises:
+        FormatError: the settings name one that there is not.
+    """
     names = [*(f"generate_{c}" for c in Category), *(f"check_{c}" for c in Constraint), "caption", "judge"]
-    wrong = [f"{name} = {config.prompts[name]}" for name in config.prompts if name not in names]
-    wrong += [f"{name} = {chosen}" for name, chosen in config.prompts.items() if chosen.partition("@")[0] != name]
+    wrong = [f"{name} = {chosen}" for name, chosen in config.prompts.items() if chosen.partition("@")[0] != name]
+    wrong += [f"{name} = {chosen}" for name, chosen in config.prompts.items() if name not in names]
     if wrong:
-        raise FormatError(
-            f"RMIR settings: prompts {', '.join(wrong)}; write NAME = 'NAME@VERSION', of {', '.join(names)}"
-        )
-    return {name: config.prompts.get(name, name) for name in names}
+        known = ", ".join(names)
+        raise FormatError(f"RMIR settings: prompts {', '.join(wrong)}; write NAME = 'NAME@VERSION', of {known}")
+    return {name: load_template(config.prompts.get(name, name)) for name in names}
 
 
 def _collection(images: Mapping[str, bytes], version: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,23 @@ from mteb.models.abs_encoder import AbsEncoder
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from circus_bench.benchmark import Benchmark, Condition
 from circus_bench.errors import EmbeddingError, RefusedError
 from circus_bench.files import slug, to_json
-from circus_bench.images import black, digest
+from circus_bench.images import digest
+from circus_bench.inputs import inputs_of, role_of
 from circus_bench.models.api.asking import Asking, Question
 from circus_bench.models.api.connection import Connection
 from circus_bench.models.api.images import sent_size, to_rgb
 from circus_bench.models.api.settings import ApiSettings
 from circus_bench.models.api.vendor import Role, Vendor
+from circus_bench.models.batches import columns, task_instruction
 from circus_bench.remote import Caller, Meter, RateLimit, Replies, Secret, Usage
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.types import BatchedInput, PromptType
     from torch.utils.data import DataLoader
-
-    from circus_bench.benchmark import Benchmark
 
 Floats = NDArray[np.float32]
 
@@ -118,7 +119,7 @@ class ApiEncoder(AbsEncoder):
             EmbeddingError: an input has neither image nor text.
         """
         role = Role(prompt_type.value) if prompt_type else None
-        instruction = _instruction(task_metadata, role)
+        instruction = task_instruction(task_metadata) if role is Role.QUERY else ""
         keys: list[str] = []
         with Asking(self, role) as asking:
             for batch in tqdm(inputs, desc="asking", disable=not show_progress_bar):
@@ -138,16 +139,21 @@ class ApiEncoder(AbsEncoder):
         Args:
             benchmark: has images, all of them decodable.
         """
-        sizes: dict[str, Usage] = {}
-        for role, text, image_digest, size in _benchmark_inputs(benchmark, self.vendor):
-            sizes[self._key(role, text, image_digest)] = self._estimate(text, size)
-        kept = self.replies.known(sizes)
+        infos = benchmark.inspect().readable
+        usage_of: dict[str, Usage] = {}
+        for condition in (None, *Condition):
+            role = Role.QUERY if condition else Role.DOCUMENT
+            instruction = role_of(benchmark, condition).instruction
+            for item in inputs_of(benchmark, condition, infos):
+                text = _text(item.text or "", role, instruction, self.vendor)
+                usage_of[self._key(role, text, item.image_digest)] = self._estimate(text, item.size)
+        kept = self.replies.known(usage_of)
         usage: Counter[str] = Counter()
-        for key, used in sizes.items():
+        for key, used in usage_of.items():
             if key not in kept:
                 usage.update(used)
         price = self.vendor.price
-        return Estimate(len(sizes), len(kept), usage, price.cost(usage) if price else None)
+        return Estimate(len(usage_of), len(kept), usage, price.cost(usage) if price else None)
 
     def check_budget(self, benchmark: Benchmark, *, processes: int = 1) -> Estimate:
         """Refuse a benchmark that costs more than the budget, before the first call.
@@ -177,12 +183,9 @@ class ApiEncoder(AbsEncoder):
             self.meter.check({unit: amount * factor for unit, amount in usage.items()})
 
     def _questions(self, batch: Any, role: Role | None, instruction: str) -> Iterator[Question]:
-        columns = {name: batch[name] for name in ("image", "text") if name in batch}
-        if not columns:
-            raise EmbeddingError(f"a batch has neither 'image' nor 'text', but {sorted(batch)}")
-        for position in range(len(next(iter(columns.values())))):
-            image = to_rgb(columns["image"][position]) if "image" in columns else None
-            text = _text(columns["text"][position] if "text" in columns else None, role, instruction, self.vendor)
+        for position, (shown, words) in enumerate(zip(*columns(batch), strict=True)):
+            image = to_rgb(shown) if shown is not None else None
+            text = _text(words, role, instruction, self.vendor)
             if image is None and text is None:
                 raise EmbeddingError(f"input {position} of a batch has an empty text and no image")
             key = self._key(role, text, digest(image) if image else None)
@@ -211,39 +214,11 @@ def make_encoder(vendor: Vendor, **settings: Any) -> ApiEncoder:
     return ApiEncoder(vendor, dataclasses.replace(found, **settings))
 
 
-def _instruction(task_metadata: TaskMetadata | None, role: Role | None) -> str:
-    prompt: Any = task_metadata.prompt if task_metadata else None
-    if isinstance(prompt, Mapping):
-        return str(prompt.get(role.value, "")) if role else ""
-    return str(prompt) if prompt and role is Role.QUERY else ""
-
-
-def _text(text: str | None, role: Role | None, instruction: str, vendor: Vendor) -> str | None:
+def _text(text: str, role: Role | None, instruction: str, vendor: Vendor) -> str | None:
     """The text as it is sent: instruction, line break, text, all in the vendor's prompt; None for an empty text."""
-    if not text or not text.strip():
+    if not text.strip():
         return None
     return vendor.prompt(f"{instruction}\n{text}" if instruction else text, role)
-
-
-def _benchmark_inputs(benchmark: Benchmark, vendor: Vendor) -> Iterator[tuple[Role, str | None, str, tuple[int, int]]]:
-    """Role, text, image digest and size of everything that encoding a benchmark asks for."""
-    infos = benchmark.inspect().readable
-    blacks = {(info.width, info.height): "" for info in infos.values()}
-
-    def black_digest(size: tuple[int, int]) -> str:
-        blacks[size] = blacks[size] or digest(black(size))
-        return blacks[size]
-
-    for image_id in benchmark.gallery.ids:
-        info = infos[image_id]
-        yield Role.DOCUMENT, None, info.digest, (info.width, info.height)
-    for query in benchmark.queries:
-        info = infos[query.reference]
-        size = info.width, info.height
-        text = _text(query.text, Role.QUERY, benchmark.protocol.instruction, vendor)
-        yield Role.QUERY, text, info.digest, size
-        yield Role.QUERY, text, black_digest(size), size
-        yield Role.QUERY, None, info.digest, size
 
 
 def _length(inputs: Any) -> int:

@@ -89,7 +89,7 @@ class AnthropicProvider:
         with self.endpoint.calling(self._sdk):
             message = self.client.messages.create(**body, extra_body=more)
         with self.endpoint.reading():
-            return self.reply(question, message.to_dict(mode="json"))
+            return self.reply(question.model, message.to_dict(mode="json"))
 
     def estimate(self, question: Question, *, batch: bool = False) -> Usage:
         """What a question may use at most."""
@@ -116,15 +116,21 @@ class AnthropicProvider:
             body["output_config"] = {"format": {"type": "json_schema", "schema": without_limits(question.schema)}}
         return body
 
-    def reply(self, question: Question, message: Any, *, batch: bool = False) -> Reply:
-        """Read a message of the API."""
+    def reply(self, model: str, message: Any, *, batch: bool = False) -> Reply:
+        """Read a message of the API.
+
+        Args:
+            model: as questions name it.
+            message: JSON.
+            batch: whether it was made in a batch.
+        """
         text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
         stop = str(message["stop_reason"])
         used = message["usage"]
         # What goes through their cache is priced otherwise; we do not ask for it.
         asked = sum(used.get(name) or 0 for name in ("cache_creation_input_tokens", "cache_read_input_tokens"))
         tokens = (used["input_tokens"] + asked, used["output_tokens"])
-        return Reply(text, _STOPS.get(stop, stop), usage_of(question, tokens, batch=batch))
+        return Reply(text, _STOPS.get(stop, stop), usage_of(model, tokens, batch=batch))
 
     def close(self) -> None:
         """Let go of connections."""

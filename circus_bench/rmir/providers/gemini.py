@@ -11,6 +11,7 @@ from circus_bench.rmir.providers.shared import (
     Tariff,
     estimate_of,
     never_sent,
+    of_transport,
     picture,
     prompt_of,
     said,
@@ -95,7 +96,7 @@ class GeminiProvider:
         except ValueError as error:  # what is said to be JSON, and is not
             raise self.endpoint.broken(repr(error)) from None
         except Exception as error:
-            if type(error).__module__.partition(".")[0] not in {"httpx", "httpx2", "httpcore", "httpcore2"}:
+            if not of_transport(error):
                 raise
             raise self.endpoint.lost(error, never_sent=never_sent(error)) from None
         with self.endpoint.reading():
@@ -132,7 +133,7 @@ class GeminiProvider:
         used = response["usage_metadata"]
         # What the model thinks before it answers is charged as a part of the answer.
         answered = used.get("candidates_token_count", 0) + used.get("thoughts_token_count", 0)
-        usage = usage_of(question, (used.get("prompt_token_count", 0), answered))
+        usage = usage_of(question.model, (used.get("prompt_token_count", 0), answered))
         if not response.get("candidates"):
             reason = response["prompt_feedback"]["block_reason"]
             return Reply(f"blocked: {reason}", "refusal", usage)

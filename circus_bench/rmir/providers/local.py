@@ -2,6 +2,8 @@
 
 The schema is written below the question, for nothing makes the model follow it. At temperature 0 decoding is greedy;
 otherwise the seed follows from the question, its sample number included, so that an answer can be had again.
+
+The processors of some families, Qwen-VL among them, need `torchvision`, which has to be installed for them.
 """
 
 from __future__ import annotations
@@ -67,11 +69,11 @@ class LocalProvider:
         ends = _ids(model.generation_config.eos_token_id)
         stop = "end" if len(tokens) < question.max_tokens or int(tokens[-1]) in ends else "length"
         text = processor.batch_decode(tokens[None], skip_special_tokens=True)[0]
-        return Reply(text, stop, usage_of(question, (asked, len(tokens))))
+        return Reply(text, stop, usage_of(question.model, (asked, len(tokens))))
 
     def estimate(self, question: Question) -> Usage:
         """Nothing is charged, so nothing is estimated."""
-        return usage_of(question, (0, 0))
+        return usage_of(question.model, (0, 0))
 
     def close(self) -> None:
         """Let go of the models."""
@@ -89,7 +91,7 @@ class LocalProvider:
                 model = AutoModelForImageTextToText.from_pretrained(
                     **checkpoint.source, dtype=dtype, device_map=device
                 ).eval()
-            except (OSError, ValueError) as error:
+            except (ImportError, OSError, ValueError) as error:
                 raise RemoteError(f"{self.name}: cannot load {name!r} as a vision-language model: {error}") from error
             self._loaded[name] = model, processor
         return self._loaded[name]

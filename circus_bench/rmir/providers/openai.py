@@ -85,7 +85,7 @@ class OpenAIProvider:
                     raise RemoteError(f"{self.name}: the account has no credit left ({error.message})") from None
                 raise
         with self.endpoint.reading():
-            return self.reply(question, completion.to_dict(mode="json"))
+            return self.reply(question.model, completion.to_dict(mode="json"))
 
     def estimate(self, question: Question, *, batch: bool = False) -> Usage:
         """What a question may use at most."""
@@ -112,13 +112,18 @@ class OpenAIProvider:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
-    def reply(self, question: Question, completion: Any, *, batch: bool = False) -> Reply:
-        """Read a completion of the API."""
+    def reply(self, model: str, completion: Any, *, batch: bool = False) -> Reply:
+        """Read a completion of the API.
+
+        Args:
+            model: as questions name it.
+            completion: JSON; not every compatible server tells what was used.
+            batch: whether it was made in a batch.
+        """
         choice = completion["choices"][0]
         message, stop = choice["message"], str(choice["finish_reason"])
         used = completion.get("usage")
-        tokens = (used["prompt_tokens"], used["completion_tokens"]) if used else None
-        usage = usage_of(question, tokens, batch=batch) if tokens else self.estimate(question, batch=batch)
+        usage = usage_of(model, (used["prompt_tokens"], used["completion_tokens"]), batch=batch) if used else {}
         if message.get("refusal"):
             return Reply(message["refusal"], "refusal", usage)
         return Reply(message["content"] or "", _STOPS.get(stop, stop), usage)

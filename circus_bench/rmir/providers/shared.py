@@ -97,16 +97,16 @@ class Tariff:
         return Price(usd | batch, source, date)
 
 
-def usage_of(question: Question, tokens: tuple[float, float], *, batch: bool = False) -> Usage:
+def usage_of(model: str, tokens: tuple[float, float], *, batch: bool = False) -> Usage:
     """Usage in the units of `Tariff.price`.
 
     Args:
-        question: what was asked.
+        model: as questions name it.
         tokens: of the question and of the reply.
         batch: whether it was asked in a batch.
     """
     kind = "batch " if batch else ""
-    return {f"{question.model} {kind}input": tokens[0], f"{question.model} {kind}output": tokens[1]}
+    return {f"{model} {kind}input": tokens[0], f"{model} {kind}output": tokens[1]}
 
 
 def estimate_of(question: Question, picture_tokens: float, *, batch: bool = False) -> Usage:
@@ -119,7 +119,7 @@ def estimate_of(question: Question, picture_tokens: float, *, batch: bool = Fals
     """
     characters = len(question.text) + len(to_json(dict(question.schema)))
     asked = math.ceil(characters / _CHARACTERS_A_TOKEN) + _FRAME_TOKENS + picture_tokens
-    return usage_of(question, (asked, question.max_tokens), batch=batch)
+    return usage_of(question.model, (asked, question.max_tokens), batch=batch)
 
 
 def prompt_of(question: Question, *, with_schema: bool) -> str:
@@ -260,6 +260,10 @@ class Endpoint:
             raise self.lost(error.__cause__ or error, never_sent=never_sent(error)) from None
         except (sdk.APIError, ValueError) as error:  # what is said to be JSON, and is not
             raise self.broken(repr(error)) from None
+        except Exception as error:  # while an answer is read bit by bit
+            if not of_transport(error):
+                raise
+            raise self.lost(error, never_sent=never_sent(error)) from None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -282,6 +286,11 @@ def said(body: Any) -> str | None:
         words = inner.get("message") or inner.get("detail")
         return str(words) if words else None
     return None
+
+
+def of_transport(error: BaseException) -> bool:
+    """Whether an error comes from the packages that speak HTTP, of which the vendors' packages use one or the other."""
+    return type(error).__module__.partition(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2"}
 
 
 def never_sent(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from circus_bench.rmir.config import CaptionSettings
 from circus_bench.rmir.questions import Asker, Parsed
 from circus_bench.rmir.records import Caption, Seed, Unanswered
-from circus_bench.rmir.stages.shown import failure, shown
+from circus_bench.rmir.stages.shown import Shown, failure
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
@@ -33,8 +33,15 @@ def caption(
     Returns:
         The captions, in the order of the seeds, and the images without one: the text index cannot find them.
     """
+    shown = Shown(images)
     questions = [
-        template.question(settings.model, {}, images=shown(images, seed.image), temperature=settings.temperature)
+        template.question(
+            settings.model,
+            {},
+            images=shown(seed.image),
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+        )
         for seed in seeds
     ]
     captions, unanswered = [], []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from circus_bench.rmir.config import FilterSettings, Undecided
 from circus_bench.rmir.questions import Asker, Parsed
 from circus_bench.rmir.records import Check, Constraint, Draft
-from circus_bench.rmir.stages.shown import describe, shown
+from circus_bench.rmir.stages.shown import Shown, describe
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
@@ -34,12 +34,14 @@ def check(
         One row a draft and constraint, in their order.
     """
     asked = [(draft, constraint) for draft in drafts for constraint in settings.constraints]
+    shown = Shown(images)
     questions = [
         templates[constraint].question(
             settings.model,
             {"text": draft.text, "answer": draft.answer},
-            images=shown(images, draft.image),
+            images=shown(draft.image),
             temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
         )
         for draft, constraint in asked
     ]

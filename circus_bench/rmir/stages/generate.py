@@ -8,7 +8,7 @@ from circus_bench.errors import CircusError
 from circus_bench.rmir.config import GenerateSettings, Reading
 from circus_bench.rmir.questions import Asker, Outcome, Parsed
 from circus_bench.rmir.records import Category, Draft, Seed, Unanswered, Why
-from circus_bench.rmir.stages.shown import failure, shown
+from circus_bench.rmir.stages.shown import Shown, failure
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
@@ -39,8 +39,15 @@ def generate(
     """
     grade = reading_grade(settings.reading)
     asked = [(seed.image, category) for seed in seeds for category in settings.categories]
+    shown = Shown(images)
     questions = [
-        templates[category].question(settings.model, {}, images=shown(images, image), temperature=settings.temperature)
+        templates[category].question(
+            settings.model,
+            {},
+            images=shown(image),
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+        )
         for image, category in asked
     ]
     drafts, unanswered = [], []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from circus_bench.rmir.config import Judge, JudgeSettings
 from circus_bench.rmir.questions import Asker, Outcome, Parsed
 from circus_bench.rmir.records import Decision, Draft, Vote
-from circus_bench.rmir.stages.shown import describe, shown
+from circus_bench.rmir.stages.shown import Shown, describe
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
@@ -52,13 +52,15 @@ def judge(
         for member in settings.judges
         for image in _shuffled(case, member, settings.seed)
     ]
+    shown = Shown(images)
     questions = [
         template.question(
             member.model,
             {"text": case.draft.text},
-            images=shown(images, case.draft.image, image),
+            images=shown(case.draft.image, image),
             temperature=member.temperature,
             sample=member.sample,
+            max_tokens=settings.max_tokens,
         )
         for case, image, member in asked
     ]

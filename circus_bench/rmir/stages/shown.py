@@ -10,17 +10,30 @@ from circus_bench.rmir.questions import Malformed, Outcome, Refused
 from circus_bench.rmir.records import Why
 
 
-def shown(images: Mapping[str, bytes], *ids: str) -> dict[str, bytes]:
-    """The images of a question by the SHA-256 of their files, in order.
+class Shown:
+    """Reads the images of some questions, each once: an input image goes with a hundred of them.
 
-    Raises:
-        ImageError: an image is not there.
+    Args:
+        images: image id to the bytes of its file.
     """
-    try:
-        files = [images[image] for image in ids]
-    except KeyError as error:
-        raise ImageError(f"the collection has no image {error.args[0]!r}, which an earlier stage had found") from None
-    return {hashlib.sha256(file).hexdigest(): file for file in files}
+
+    def __init__(self, images: Mapping[str, bytes]) -> None:
+        self._images = images
+        self._read: dict[str, tuple[str, bytes]] = {}
+
+    def __call__(self, *ids: str) -> dict[str, bytes]:
+        """The images of a question by the SHA-256 of their files, in order.
+
+        Raises:
+            ImageError: an image is not there.
+        """
+        for image in ids:
+            if image not in self._read:
+                if image not in self._images:
+                    raise ImageError(f"the collection has no image {image!r}, which an earlier stage had found")
+                data = self._images[image]
+                self._read[image] = hashlib.sha256(data).hexdigest(), data
+        return dict(self._read[image] for image in ids)
 
 
 def failure(outcome: Outcome) -> tuple[Why, str] | None:

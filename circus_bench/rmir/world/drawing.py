@@ -1,7 +1,7 @@
 """A small language of drawings: things as lists of marks, and pictures that show one of them.
 
-Marks lie in a square from -1 to 1, y pointing down. A fill is a name of `PAINT`, or `main` or `dark` for the colour that
-a picture chooses.
+Marks lie in a square from -1 to 1, y pointing down. A fill is a name of `PAINT`, or `main` or `dark` for the colour
+that a picture chooses.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def oval(fill: str, x: float, y: float, rx: float, ry: float | None = None) -> M
     return Mark("oval", fill, (x - rx, y - ry, x + rx, y + ry))
 
 
-def box(fill: str, left: float, top: float, right: float, bottom: float, corner: float = 0.0) -> Mark:  # noqa: PLR0917
+def box(fill: str, left: float, top: float, right: float, bottom: float, corner: float = 0.0) -> Mark:
     """A rectangle, its corners rounded."""
     return Mark("box", fill, (left, top, right, bottom), corner)
 
@@ -133,7 +133,7 @@ def line(fill: str, width: float, *points: float) -> Mark:
     return Mark("line", fill, points, width)
 
 
-def arc(fill: str, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float) -> Mark:  # noqa: PLR0917
+def arc(fill: str, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float) -> Mark:
     """A piece of an ellipse's outline."""
     return Mark("arc", fill, (x - rx, y - ry, x + rx, y + ry), width, start, end)
 
@@ -167,7 +167,9 @@ def _put(
     half: float,
 ) -> None:
     fill = paint[mark.fill]
-    points = [(centre[0] + x * half, centre[1] + y * half) for x, y in zip(mark.points[::2], mark.points[1::2])]
+    points = [
+        (centre[0] + x * half, centre[1] + y * half) for x, y in zip(mark.points[::2], mark.points[1::2], strict=True)
+    ]
     width = max(1, round(mark.width * half))
     if mark.shape == "oval":
         canvas.ellipse(points, fill=fill)

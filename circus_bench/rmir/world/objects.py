@@ -54,7 +54,13 @@ def _bee() -> list[Mark]:
     wings = [oval("glass", -0.15, -0.45, 0.28, 0.36), oval("glass", 0.25, -0.42, 0.26, 0.32)]
     stripes = [box("black", x, -0.4, x + 0.16, 0.46) for x in (-0.32, 0.02, 0.34)]
     head = [oval("black", -0.72, 0.03, 0.26), oval("white", -0.8, -0.04, 0.07)]
-    return [*wings, poly("black", 0.6, -0.12, 0.6, 0.18, 0.95, 0.03), oval("yellow", 0, 0.03, 0.72, 0.45), *stripes, *head]
+    return [
+        *wings,
+        poly("black", 0.6, -0.12, 0.6, 0.18, 0.95, 0.03),
+        oval("yellow", 0, 0.03, 0.72, 0.45),
+        *stripes,
+        *head,
+    ]
 
 
 def _spider() -> list[Mark]:
@@ -93,7 +99,12 @@ def _caterpillar() -> list[Mark]:
 
 
 def _snowman() -> list[Mark]:
-    balls = [oval("cloud", 0, 0.5, 0.5), oval("white", 0, 0.5, 0.46), oval("cloud", 0, -0.15, 0.37), oval("white", 0, -0.15, 0.33)]
+    balls = [
+        oval("cloud", 0, 0.5, 0.5),
+        oval("white", 0, 0.5, 0.46),
+        oval("cloud", 0, -0.15, 0.37),
+        oval("white", 0, -0.15, 0.33),
+    ]
     face = [oval("black", x, -0.24, 0.05) for x in (-0.12, 0.12)] + [poly("orange", 0, -0.16, 0, -0.06, 0.34, -0.08)]
     hat = [box("main", -0.36, -0.55, 0.36, -0.44), box("main", -0.24, -0.95, 0.24, -0.5)]
     return [*balls, *face, *hat, *(oval("black", 0, y, 0.05) for y in (0.32, 0.54))]
@@ -197,7 +208,8 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         line("dark", 0.05, 0.07, -0.8, 0.07, -0.3), box("silver", -0.07, -0.15, 0.07, 0.75),
         poly("silver", -0.07, 0.7, 0.07, 0.7, 0.13, 0.95, -0.13, 0.95)]),
     "bolt": ("a bolt with a nut", [
-        box("silver", -0.15, -0.5, 0.15, 0.95), *(line("grey", 0.05, -0.17, y, 0.17, y - 0.06) for y in (0.1, 0.25, 0.72, 0.86)),
+        box("silver", -0.15, -0.5, 0.15, 0.95),
+        *(line("grey", 0.05, -0.17, y, 0.17, y - 0.06) for y in (0.1, 0.25, 0.72, 0.86)),
         poly("grey", -0.5, -0.9, 0.5, -0.9, 0.5, -0.5, -0.5, -0.5), line("silver", 0.05, -0.18, -0.9, -0.18, -0.5),
         line("silver", 0.05, 0.18, -0.9, 0.18, -0.5), box("grey", -0.38, 0.35, 0.38, 0.65)]),
     "spanner": ("a spanner", [
@@ -212,7 +224,8 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         line("white", 0.05, 0.6, -0.72, 0.5, -0.54)]),
     "tooth": ("a tooth", [
         poly("cream", -0.5, 0.0, -0.12, 0.1, -0.2, 0.95, -0.42, 0.8),
-        poly("cream", 0.5, 0.0, 0.12, 0.1, 0.2, 0.95, 0.42, 0.8), oval("cloud", 0, -0.3, 0.72, 0.58), oval("white", -0.3, -0.35, 0.38, 0.5),
+        poly("cream", 0.5, 0.0, 0.12, 0.1, 0.2, 0.95, 0.42, 0.8), oval("cloud", 0, -0.3, 0.72, 0.58),
+        oval("white", -0.3, -0.35, 0.38, 0.5),
         oval("white", 0.3, -0.35, 0.38, 0.5), box("white", -0.5, -0.4, 0.5, 0.2, 0.2),
         arc("cloud", 0.06, 0, -0.75, 0.2, 0.16, 20, 160)]),
     "toothbrush": ("a toothbrush", [
@@ -239,7 +252,8 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         box("main", -0.95, -0.2, 0.2, 0.2, 0.08), poly("dark", 0.15, -0.2, 0.5, -0.42, 0.5, 0.42, 0.15, 0.2),
         poly("yellow", 0.5, -0.36, 0.95, -0.62, 0.95, 0.62, 0.5, 0.36), box("black", -0.45, -0.1, -0.2, 0.1, 0.05)]),
     "battery": ("a battery", [
-        box("black", -0.35, -0.7, 0.35, 0.9, 0.06), box("main", -0.35, -0.7, 0.35, 0.1), box("silver", -0.14, -0.9, 0.14, -0.7),
+        box("black", -0.35, -0.7, 0.35, 0.9, 0.06), box("main", -0.35, -0.7, 0.35, 0.1),
+        box("silver", -0.14, -0.9, 0.14, -0.7),
         line("white", 0.08, -0.13, -0.3, 0.13, -0.3), line("white", 0.08, 0, -0.43, 0, -0.17),
         line("white", 0.08, -0.13, 0.55, 0.13, 0.55)]),
     "car": ("a car", [
@@ -262,17 +276,21 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         oval("black", -0.35, -0.05, 0.48, 0.4), oval("white", -0.55, -0.15, 0.11), oval("black", -0.57, -0.15, 0.05)]),
     "frog": ("a frog", _frog()),
     "acorn": ("an acorn", [
-        oval("wood", 0, 0.2, 0.48, 0.6), poly("wood", -0.15, 0.7, 0.15, 0.7, 0, 0.95), oval("bark", 0, -0.32, 0.6, 0.32),
-        box("bark", -0.07, -0.9, 0.07, -0.5), *(line("brown", 0.05, x, -0.5, x + 0.1, -0.15) for x in (-0.4, -0.15, 0.1, 0.35))]),
+        oval("wood", 0, 0.2, 0.48, 0.6), poly("wood", -0.15, 0.7, 0.15, 0.7, 0, 0.95),
+        oval("bark", 0, -0.32, 0.6, 0.32),
+        box("bark", -0.07, -0.9, 0.07, -0.5),
+        *(line("brown", 0.05, x, -0.5, x + 0.1, -0.15) for x in (-0.4, -0.15, 0.1, 0.35))]),
     "tree": ("a tree", _tree()),
     "bud": ("a closed flower bud", [
-        line("green", 0.1, 0, 0.0, 0, 0.95), poly("leaf", 0, 0.75, 0.5, 0.3, 0.55, 0.55), oval("main", 0, -0.4, 0.24, 0.46),
+        line("green", 0.1, 0, 0.0, 0, 0.95), poly("leaf", 0, 0.75, 0.5, 0.3, 0.55, 0.55),
+        oval("main", 0, -0.4, 0.24, 0.46),
         poly("green", -0.26, -0.3, 0, -0.05, 0.26, -0.3, 0.2, 0.08, -0.2, 0.08)]),
     "flower": ("a flower in bloom", [
         line("green", 0.1, 0, -0.2, 0, 0.95), poly("leaf", 0, 0.75, 0.5, 0.3, 0.55, 0.55), *_PETALS,
         oval("yellow", 0, -0.38, 0.2)]),
     "candle": ("a new tall candle", [
-        box("main", -0.22, -0.6, 0.22, 0.85), line("black", 0.05, 0, -0.6, 0, -0.78), box("silver", -0.5, 0.82, 0.5, 0.95)]),
+        box("main", -0.22, -0.6, 0.22, 0.85), line("black", 0.05, 0, -0.6, 0, -0.78),
+        box("silver", -0.5, 0.82, 0.5, 0.95)]),
     "candle stub": ("a burnt-down candle stub", [
         oval("main", 0, 0.72, 0.46, 0.14), box("main", -0.22, 0.35, 0.22, 0.8), oval("dark", 0, 0.36, 0.22, 0.08),
         line("black", 0.05, 0, 0.36, 0.05, 0.18), box("silver", -0.5, 0.82, 0.5, 0.95),
@@ -286,16 +304,20 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         box("dark", -0.9, -0.02, 0.9, 0.12, 0.07)]),
     "green leaf": ("a green leaf", _leaf("leaf", "green")),
     "brown leaf": ("a withered brown leaf", _leaf("crust", "bark")),
-    "egg": ("an egg", [oval("crust", 0.02, 0.13, 0.55, 0.7), oval("cream", 0, 0.1, 0.53, 0.68), oval("white", -0.18, -0.15, 0.12, 0.18)]),
+    "egg": ("an egg", [oval("crust", 0.02, 0.13, 0.55, 0.7), oval("cream", 0, 0.1, 0.53, 0.68),
+        oval("white", -0.18, -0.15, 0.12, 0.18)]),
     "chick": ("a chick", _chick()),
     "rain cloud": ("a rain cloud", [
-        *(oval("cloud", x, y, r) for x, y, r in ((-0.45, -0.2, 0.34), (0.0, -0.42, 0.44), (0.48, -0.2, 0.34), (0.0, -0.12, 0.4))),
+        *(oval("cloud", x, y, r) for x, y, r in ((-0.45, -0.2, 0.34), (0.0, -0.42, 0.44), (0.48, -0.2, 0.34), (0.0,
+        -0.12, 0.4))),
         *(line("blue", 0.07, x, 0.35, x - 0.12, 0.65) for x in (-0.5, -0.15, 0.2, 0.55)),
         *(line("blue", 0.07, x, 0.65, x - 0.1, 0.92) for x in (-0.3, 0.05, 0.4))]),
     "broken window": ("a broken window", [
         box("wood", -0.85, -0.85, 0.85, 0.85), box("glass", -0.7, -0.7, 0.7, 0.7),
-        poly("black", -0.05, -0.35, 0.12, -0.1, 0.45, -0.15, 0.2, 0.12, 0.3, 0.45, 0.02, 0.22, -0.3, 0.4, -0.16, 0.08, -0.45, -0.12, -0.12, -0.1),
-        line("grey", 0.04, 0.3, 0.45, 0.5, 0.7), line("grey", 0.04, -0.45, -0.12, -0.7, -0.3), line("grey", 0.04, 0.45, -0.15, 0.7, -0.4)]),
+        poly("black", -0.05, -0.35, 0.12, -0.1, 0.45, -0.15, 0.2, 0.12, 0.3, 0.45, 0.02, 0.22, -0.3, 0.4, -0.16, 0.08,
+        -0.45, -0.12, -0.12, -0.1),
+        line("grey", 0.04, 0.3, 0.45, 0.5, 0.7), line("grey", 0.04, -0.45, -0.12, -0.7, -0.3),
+        line("grey", 0.04, 0.45, -0.15, 0.7, -0.4)]),
     "ball": ("a ball", [
         oval("white", 0, 0.1, 0.78), poly("main", 0, -0.2, 0.29, 0.0, 0.18, 0.35, -0.18, 0.35, -0.29, 0.0),
         *(poly("main", 0.78 * x - 0.0, 0.1 + 0.78 * y, 0.55 * x - 0.2 * y, 0.1 + 0.55 * y + 0.2 * x, 0.55 * x + 0.2 * y,
@@ -309,8 +331,10 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         *(oval("bark", x, y, 0.17) for x, y in ((0.78, 0.15), (0.84, 0.38), (0.74, 0.6)))]),
     "mouse": ("a mouse", _mouse()),
     "ice cream": ("a melting ice cream", [
-        poly("wood", -0.3, 0.0, 0.3, 0.0, 0, 0.9), line("crust", 0.04, -0.2, 0.1, 0.08, 0.6), line("crust", 0.04, 0.2, 0.1, -0.08, 0.6),
-        oval("main", 0, -0.35, 0.44), box("main", -0.42, -0.25, -0.26, 0.3, 0.08), box("main", 0.02, -0.2, 0.16, 0.5, 0.07),
+        poly("wood", -0.3, 0.0, 0.3, 0.0, 0, 0.9), line("crust", 0.04, -0.2, 0.1, 0.08, 0.6),
+        line("crust", 0.04, 0.2, 0.1, -0.08, 0.6),
+        oval("main", 0, -0.35, 0.44), box("main", -0.42, -0.25, -0.26, 0.3, 0.08),
+        box("main", 0.02, -0.2, 0.16, 0.5, 0.07),
         box("main", 0.28, -0.25, 0.42, 0.12, 0.07), oval("main", 0.2, 0.9, 0.4, 0.09)]),
     "sun": ("the sun", [*_SUN_RAYS, oval("yellow", 0, 0, 0.52)]),
     "footprints": ("footprints", [
@@ -319,9 +343,11 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
     "boot": ("a boot", [
         box("main", -0.5, -0.9, 0.12, 0.6, 0.06), oval("main", 0.3, 0.42, 0.52, 0.32), box("main", -0.5, 0.3, 0.4, 0.7),
         box("black", -0.54, 0.68, 0.84, 0.86, 0.05), line("dark", 0.07, -0.5, -0.72, 0.12, -0.72)]),
-    "flat tyre": ("a flat tyre", [*_TYRE, box("black", -0.72, 0.62, 0.72, 0.86, 0.1), line("grey", 0.05, -0.5, 0.74, 0.5, 0.74)]),
+    "flat tyre": ("a flat tyre", [*_TYRE, box("black", -0.72, 0.62, 0.72, 0.86, 0.1),
+        line("grey", 0.05, -0.5, 0.74, 0.5, 0.74)]),
     "honey": ("a jar of honey", [
-        box("amber", -0.55, -0.4, 0.55, 0.9, 0.16), box("main", -0.5, -0.72, 0.5, -0.45, 0.06), box("cream", -0.55, 0.02, 0.55, 0.52),
+        box("amber", -0.55, -0.4, 0.55, 0.9, 0.16), box("main", -0.5, -0.72, 0.5, -0.45, 0.06),
+        box("cream", -0.55, 0.02, 0.55, 0.52),
         poly("amber", *(n for x, y in _around(6, 0.22) for n in (x, 0.27 + y)))]),
     "bee": ("a bee", _bee()),
     "match": ("a burning match", [
@@ -332,12 +358,15 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         box("main", -0.5, -0.95, -0.34, 0.95), box("main", -0.5, 0.0, 0.5, 0.18), box("main", 0.34, 0.1, 0.5, 0.95),
         box("dark", -0.5, -0.85, -0.3, -0.05), line("dark", 0.06, -0.4, 0.6, 0.4, 0.6)]),
     "cup": ("a cup", [
-        arc("main", 0.15, 0.45, 0.05, 0.38, 0.36, 270, 90), box("main", -0.6, -0.5, 0.5, 0.7, 0.16), oval("dark", -0.05, -0.48, 0.55, 0.13)]),
+        arc("main", 0.15, 0.45, 0.05, 0.38, 0.36, 270, 90), box("main", -0.6, -0.5, 0.5, 0.7, 0.16),
+        oval("dark", -0.05, -0.48, 0.55, 0.13)]),
     "hat": ("a hat", [
-        oval("main", 0, 0.45, 0.95, 0.22), box("main", -0.5, -0.5, 0.5, 0.42, 0.2), box("dark", -0.5, 0.12, 0.5, 0.34)]),
+        oval("main", 0, 0.45, 0.95, 0.22), box("main", -0.5, -0.5, 0.5, 0.42, 0.2),
+        box("dark", -0.5, 0.12, 0.5, 0.34)]),
     "fish": ("a fish", [
         poly("dark", 0.45, 0.0, 0.95, -0.4, 0.85, 0.0, 0.95, 0.4), oval("main", -0.15, 0, 0.72, 0.42),
-        poly("dark", -0.2, -0.1, 0.2, -0.05, 0.0, 0.25), oval("white", -0.58, -0.1, 0.12), oval("black", -0.6, -0.1, 0.06)]),
+        poly("dark", -0.2, -0.1, 0.2, -0.05, 0.0, 0.25), oval("white", -0.58, -0.1, 0.12),
+        oval("black", -0.6, -0.1, 0.06)]),
 }  # fmt: skip
 
 THINGS = {name: Thing(name, words, tuple(marks)) for name, (words, marks) in _DRAWINGS.items()}

@@ -1,0 +1,142 @@
+"""What the pipeline is for: a Benchmark a split, and a dataset folder that mteb reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from circus_bench.benchmark import Benchmark, Gallery, Query
+from circus_bench.errors import CircusError
+from circus_bench.files import to_json
+from circus_bench.release.folder import write_dataset_folder
+from circus_bench.release.tables import Part
+from circus_bench.rmir.pipeline import Pipeline, Stage
+from circus_bench.rmir.records import Assigned, Deleted, Draft, Judged, PoolImage, Split
+from circus_bench.rmir.stages.keep import answered
+from circus_bench.sources.rmir import PROTOCOLS
+
+
+def benchmark_of(pipeline: Pipeline, split: Split = Split.TEST) -> Benchmark:
+    """The queries of a split over the whole pool, under the protocol `rmir/test` or `rmir/train`.
+
+    Args:
+        pipeline: run to its end.
+        split: which queries.
+
+    Returns:
+        The benchmark; `Query.group` is the category, `Query.details` holds the described answer, the reading grade, TSR
+        and how many negatives of it are artificial.
+
+    Raises:
+        FormatError: a stage was not run.
+        BenchmarkError: the split has no query.
+    """
+    drafts = {draft.query: draft for draft in pipeline.rows(Stage.FILTER, Draft)}
+    positives = answered(pipeline.rows(Stage.KEEP, Judged))
+    assigned = pipeline.rows(Stage.SPLIT, Assigned)
+    queries = tuple(_query(drafts[row.query], positives[row.query], row) for row in assigned if row.split is split)
+    pool = tuple(row.image for row in pipeline.rows(Stage.POOL, PoolImage))
+    name = pipeline.config.name
+    return Benchmark(
+        name=name if split is Split.TEST else f"{name}-{split}",
+        protocol=PROTOCOLS[f"rmir/{split}"],
+        queries=queries,
+        gallery=Gallery(pool, pipeline.images),
+        source={
+            **pipeline.config.source,
+            "generator": "circus_bench.rmir",
+            "split": split.value,
+            "settings": _settings(pipeline),
+            "stages": {stage.value: pipeline.folder(stage).key for stage in Stage},
+            "counts": {
+                **Counter(query.group for query in queries),
+                "queries": len(queries),
+                "targets": sum(len(query.targets) for query in queries),
+                "drafts": len(drafts),
+                "answered": len(positives),
+                "deleted_images": len(pipeline.rows(Stage.KEEP, Deleted)),
+            },
+            "averages": {"micro": "mean over queries", "macro": "mean of the means of the three categories"},
+        },
+    )
+
+
+def save_all(pipeline: Pipeline, out: Path, *, advance: Callable[[], object] = lambda: None) -> None:
+    """Write both splits as benchmarks, and as a dataset folder.
+
+    Args:
+        pipeline: run to its end.
+        out: gets the folders `benchmark`, `benchmark-train` and `dataset`.
+        advance: see `write_release`.
+
+    Raises:
+        CircusError: see `write_release`.
+    """
+    write_release(pipeline, out / "dataset", advance=advance)
+    for split in sorted({row.split for row in pipeline.rows(Stage.SPLIT, Assigned)}):
+        benchmark_of(pipeline, split).save(out / ("benchmark" if split is Split.TEST else f"benchmark-{split}"))
+
+
+def write_release(
+    pipeline: Pipeline,
+    out: Path,
+    *,
+    name: str = "rmir",
+    with_images: bool = True,
+    local_only: bool = True,
+    advance: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Write the splits into a dataset folder: `CIRCUS_DATA=OUT mteb run -t RMIR` scores a model on the test split.
+
+    Args:
+        pipeline: run to its end.
+        out: the folder.
+        name: of the test split in it; the task looks for `rmir`. The other split gets `-train`.
+        with_images: put the images into it; mteb needs them.
+        local_only: allow images that must not be redistributed, which those of a benchmark under RMIR's protocol count
+            as whatever is said of them. The folder can then not be published.
+        advance: called after each row written.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FormatError: a stage was not run.
+        CircusError: no query is left.
+    """
+    there = {row.split for row in pipeline.rows(Stage.SPLIT, Assigned)}
+    if not there:
+        raise CircusError(
+            f"{pipeline.root}: no query is left after stage 5, so there is no benchmark; `circus-bench rmir status` "
+            f"tells at which stage they were lost"
+        )
+    names = {Split.TEST: name, Split.TRAIN: f"{name}-train"}
+    benchmarks = [
+        dataclasses.replace(benchmark_of(pipeline, split), name=names[split]) for split in Split if split in there
+    ]
+    parts = [Part(benchmark) for benchmark in benchmarks]
+    return write_dataset_folder(parts, out, with_images=with_images, local_only=local_only, advance=advance)
+
+
+def _query(draft: Draft, positives: list[str], row: Assigned) -> Query:
+    details: Mapping[str, Any] = {
+        "answer": draft.answer,
+        "grade": draft.grade,
+        "generator": draft.generator,
+        "tsr": row.tsr,
+        "judged": row.judged,
+        "artificial": row.artificial,
+    }
+    return Query(draft.query, draft.image, draft.text, tuple(positives), draft.category.value, details=details)
+
+
+def _settings(pipeline: Pipeline) -> dict[str, Any]:
+    """The settings that the outcome depends on, as plain JSON: no paths, no addresses."""
+    settings = dataclasses.asdict(pipeline.config)
+    kept = {name: of for name, of in settings.items() if name not in {"collection", "providers", "run", "source"}}
+    plain: dict[str, Any] = json.loads(to_json(kept))
+    return plain
