@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +18,9 @@ import numpy as np
 from parts import png
 from standins import vector_of
 
-from circus_bench.remote import Replies
-from circus_bench.rmir.asking import CachedAsker
+from circus_bench.remote import Meter, Price, Replies
+from circus_bench.rmir.asking import CachedAsker, Lane
+from circus_bench.rmir.cluster import Share
 from circus_bench.rmir.config import (
     CandidateSettings,
     CaptionSettings,
@@ -53,6 +58,8 @@ class Oracle:
         change: may give another reply text than the truth: called with the kind of question, the question, and the
             images' ids.
         delay: called before every answer, for tests that stop a run in the middle.
+        log: gets a line with the question's key at every answer.
+        usage: of a question.
     """
 
     name = "oracle"
@@ -61,15 +68,19 @@ class Oracle:
         self,
         change: Callable[[str, Question, Sequence[str]], str | None] = lambda *_: None,
         delay: Callable[[Question], object] = lambda _: None,
+        log: Path | None = None,
+        usage: Callable[[Question], dict[str, float]] = lambda _: {"calls": 1},
     ) -> None:
         self.asked: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
         self._change = change
         self._delay = delay
+        self._log = log
+        self._usage = usage
         self._lock = threading.Lock()
 
     def estimate(self, question: Question) -> dict[str, float]:
-        return {"calls": 1}
+        return self._usage(question)
 
     def answer(self, question: Question) -> Reply:
         self._delay(question)
@@ -77,9 +88,14 @@ class Oracle:
         with self._lock:
             self.asked[question.key] += 1
             self.kinds[kind] += 1
+        if self._log:
+            with self._log.open("a") as file:
+                file.write(question.key + "\n")
         ids = [_BY_FILE[digest] for digest in question.images]
         changed = self._change(kind, question, ids)
-        return Reply(json.dumps(truth(kind, question, ids)) if changed is None else changed, usage={"calls": 1})
+        return Reply(
+            json.dumps(truth(kind, question, ids)) if changed is None else changed, usage=self._usage(question)
+        )
 
 
 def truth(kind: str, question: Question, ids: Sequence[str]) -> dict[str, Any]:
@@ -109,9 +125,37 @@ class NamingEmbedder:
         return np.array([sum(vector_of(image, 64) for image in ids) for ids in named], np.float32)
 
 
-def make_tools(folder: Path | None = None, provider: Oracle | None = None, **changes: Any) -> Tools:
-    asker = CachedAsker.free(provider or Oracle(), Replies(folder / "replies.sqlite" if folder else Path(":memory:")), threads=4)
+def make_tools(
+    folder: Path | None = None, provider: Oracle | None = None, *, threads: int = 4, **changes: Any
+) -> Tools:
+    """Tools whose replies lie in a folder, or in memory."""
+    asker = CachedAsker.free(
+        provider or Oracle(), Replies(folder / "replies.sqlite" if folder else Path(":memory:")), threads=threads
+    )
     return Tools(**{"images": FILES, "asker": asker, "embedder": lambda _: NamingEmbedder(), **changes})
+
+
+def make_worker_tools(share: Share, *, folder: Path, kill_at: int | None = None, budget: float | None = None) -> Tools:
+    """Tools of a process of several: replies and a log of the questions lie in a folder, a call costs a dollar.
+
+    Args:
+        share: what the processes have in common.
+        folder: holds `replies.sqlite` and `log`.
+        kill_at: length of the log at which a process, and only one, kills itself before it answers.
+        budget: dollars.
+    """
+
+    def note(_: Question) -> None:
+        log = folder / "log"
+        if kill_at is not None and log.exists() and len(log.read_text().split()) >= kill_at:
+            with contextlib.suppress(FileExistsError):
+                (folder / "killed").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    meter = share.meter(Meter(Price({"calls": 1}, "made up", "2026-01-01"), budget or math.inf, setting="--budget"))
+    oracle = Oracle(delay=note, log=folder / "log")
+    asker = CachedAsker(Lane(oracle), Replies(folder / "replies.sqlite"), meter=meter, threads=1)
+    return Tools(images=FILES, asker=asker, embedder=lambda _: NamingEmbedder(), meter=meter)
 
 
 def make_config(**changes: Any) -> Config:

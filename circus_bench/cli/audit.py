@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from circus_bench.cli.output import EXIT_ATTENTION, print_audit, print_json, warn
+from circus_bench.cli.output import EXIT_ATTENTION, print_audit, print_by_group, print_json, warn
 
 
 def audit(
@@ -26,6 +26,7 @@ def audit(
 ) -> None:
     """Audit a benchmark: which queries are solved from the text or the image alone?"""
     from circus_bench.audit.audit import audit_best_ranks, audit_runs
+    from circus_bench.audit.groups import audit_by_group
     from circus_bench.benchmark import Benchmark
     from circus_bench.runs import Run, check_matches
 
@@ -47,10 +48,13 @@ def audit(
 
         outcome.save_labels(out / "labels.parquet")
         write_report(outcome, out / "report.html", benchmark=source)
+    by_group = audit_by_group(outcome, source) if source and any(query.group for query in source.queries) else None
     if json:
-        print_json(outcome.to_dict())
+        print_json({**outcome.to_dict(), **({"by_group": by_group.to_dict()} if by_group else {})})
     else:
         print_audit(outcome)
+        if by_group:
+            print_by_group(source.name if source else "", by_group)
         if out:
             typer.echo(f"report: {out / 'report.html'}")
     alarmed = [run.manifest.model.name for run in loaded if run.manifest.alarms]

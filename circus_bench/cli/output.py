@@ -11,11 +11,13 @@ import typer
 
 if TYPE_CHECKING:
     from circus_bench.audit.audit import Audit
+    from circus_bench.audit.groups import Grouped, GroupedAudit
     from circus_bench.audit.scores import Scores
     from circus_bench.audit.sensitivity import LabelShares
     from circus_bench.audit.statistics import Estimate
 
 EXIT_ATTENTION = 3
+_SHOWN_GROUPS = 12  # columns of a table
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -45,6 +47,34 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
         yield lambda steps=1: bar.advance(task, steps)
+
+
+@contextmanager
+def bars(note: Callable[[], str] = lambda: "") -> Iterator[Callable[[str, int, int], None]]:
+    """Show several progress bars on standard error; yields a function of a step's name, how much is done, and of what.
+
+    Args:
+        note: what to write behind the bar that moves, such as what was spent.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def watch(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = shown.add_task(step, total=total, note="")
+            shown.update(tasks[step], completed=done, total=total, note=note())
+
+        yield watch
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -129,3 +159,33 @@ def print_audit(audit: Audit) -> None:
         print_scores(f"hit rate@{labels.k} in %, {about}, reference {policy}", audit.scores, k=labels.k)
         for subset, gap in audit.comp_gap.items():
             typer.echo(f"pool CompGap on {subset}: {number(gap)}")
+
+
+def print_by_group(title: str, audit: GroupedAudit) -> None:
+    """Print labels and hit rates by query group, and both averages: micro over queries, macro over groups."""
+    groups = next(iter(audit.labels.values())).groups
+    if len(groups) > _SHOWN_GROUPS:
+        typer.echo(f"{title}: {len(groups):,} query groups are too many for a table; --json has them")
+        return
+    averages = "% [95 %]; micro: mean over queries, macro: plain mean of the groups"
+    _print_grouped(f"{title}, labels in {averages}", "label", {label.value: of for label, of in audit.labels.items()})
+    rates = {
+        f"{model}, {condition}": shares
+        for model, of_model in audit.hit_rates.items()
+        for condition, shares in of_model.items()
+    }
+    if rates:
+        _print_grouped(f"{title}, hit rate@{audit.k} in {averages}", "model, condition", rates)
+
+
+def _print_grouped(title: str, what: str, rows: Mapping[str, Grouped]) -> None:
+    first = next(iter(rows.values()))
+    sizes = [f"{group or '(no group)'} ({share.n:,})" for group, share in first.groups.items()]
+    print_table(
+        title,
+        [what, *sizes, "micro", "macro"],
+        [
+            [name, *(percent(share) for share in (*shares.groups.values(), shares.micro, shares.macro))]
+            for name, shares in rows.items()
+        ],
+    )

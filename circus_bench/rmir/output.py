@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from circus_bench.benchmark import Benchmark, Gallery, Query
 from circus_bench.errors import CircusError
 from circus_bench.files import to_json
-from circus_bench.release.folder import write_dataset_folder
+from circus_bench.release.folder import n_rows, write_dataset_folder
 from circus_bench.release.tables import Part
 from circus_bench.rmir.pipeline import Pipeline, Stage
 from circus_bench.rmir.records import Assigned, Deleted, Draft, Judged, PoolImage, Split
@@ -65,18 +66,17 @@ def benchmark_of(pipeline: Pipeline, split: Split = Split.TEST) -> Benchmark:
     )
 
 
-def save_all(pipeline: Pipeline, out: Path, *, advance: Callable[[], object] = lambda: None) -> None:
-    """Write both splits as benchmarks, and as a dataset folder.
+def save_all(pipeline: Pipeline, out: Path) -> None:
+    """Write both splits as benchmarks, and as a dataset folder; the pipeline's `watch` is told of the rows.
 
     Args:
         pipeline: run to its end.
         out: gets the folders `benchmark`, `benchmark-train` and `dataset`.
-        advance: see `write_release`.
 
     Raises:
         CircusError: see `write_release`.
     """
-    write_release(pipeline, out / "dataset", advance=advance)
+    write_release(pipeline, out / "dataset")
     for split in sorted({row.split for row in pipeline.rows(Stage.SPLIT, Assigned)}):
         benchmark_of(pipeline, split).save(out / ("benchmark" if split is Split.TEST else f"benchmark-{split}"))
 
@@ -88,7 +88,6 @@ def write_release(
     name: str = "rmir",
     with_images: bool = True,
     local_only: bool = True,
-    advance: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Write the splits into a dataset folder: `CIRCUS_DATA=OUT mteb run -t RMIR` scores a model on the test split.
 
@@ -99,7 +98,6 @@ def write_release(
         with_images: put the images into it; mteb needs them.
         local_only: allow images that must not be redistributed, which those of a benchmark under RMIR's protocol count
             as whatever is said of them. The folder can then not be published.
-        advance: called after each row written.
 
     Returns:
         The manifest.
@@ -119,6 +117,11 @@ def write_release(
         dataclasses.replace(benchmark_of(pipeline, split), name=names[split]) for split in Split if split in there
     ]
     parts = [Part(benchmark) for benchmark in benchmarks]
+    total, rows = n_rows(parts), itertools.count(1)
+
+    def advance() -> None:
+        pipeline.watch("dataset", next(rows), total)
+
     return write_dataset_folder(parts, out, with_images=with_images, local_only=local_only, advance=advance)
 
 

@@ -108,8 +108,8 @@ INPUTS: Mapping[Stage, tuple[Stage, ...]] = {
 }
 """What each stage depends on, besides what that depends on."""
 
-Watch = Callable[[Stage, int, int], object]
-"""Told of the rows, or images, of a stage: how many are done, and how many there are."""
+Watch = Callable[[str, int, int], object]
+"""Told of the rows, or images, of a stage or another step: its name, how many are done, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from rmir_oracle import make_config, make_tools, make_worker_tools
 
 from circus_bench.errors import CircusError
 from circus_bench.remote import BudgetError, RemoteError, StoppedError
+from circus_bench.rmir import toolbox
 from circus_bench.rmir.cluster import RayEngine, Share
+from circus_bench.rmir.config import CollectionSettings, Config
 from circus_bench.rmir.engines import LocalEngine, Tools, cause_of
 from circus_bench.rmir.pipeline import Pipeline, Stage
+from circus_bench.rmir.providers import ProviderSettings
+from circus_bench.rmir.questions import Question
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -72,6 +77,25 @@ def test_the_failure_to_report_is_the_one_that_stopped_the_others() -> None:
 def test_a_process_that_is_alone_uses_its_own_meter() -> None:
     own: Any = object()
     assert Share().meter(own) is own
+
+
+def test_several_processes_divide_the_rates_among_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def make(*_: Any, settings: dict[str, ProviderSettings], **__: Any) -> Any:
+        seen.update(settings)
+        return SimpleNamespace(ask=iter)
+
+    monkeypatch.setattr(toolbox, "make_asker", make)
+    config = Config(
+        collection=CollectionSettings(images=str(tmp_path)),
+        providers={"openai": ProviderSettings(requests_per_minute=60, tokens_per_minute=9000)},
+    )
+    tools = toolbox.make_tools(Share(workers=3), config=config, root=tmp_path)
+    assert seen == {}  # no provider is touched before something is asked
+    list(tools.asker.ask([Question("m", "t@1", "now")]))
+    assert (seen["openai"].requests_per_minute, seen["openai"].tokens_per_minute) == (20, 3000)
+    assert seen["anthropic"].requests_per_minute == ProviderSettings().requests_per_minute / 3
 
 
 @pytest.mark.slow

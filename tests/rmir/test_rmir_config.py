@@ -109,3 +109,10 @@ def test_what_a_file_gets_wrong_is_named(tmp_path: Path, text: str, message: str
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"none\.toml: no such file"):
         Config.read(tmp_path / "none.toml")
+
+
+def test_the_settings_in_the_documentation_are_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rmir.md").read_text()
+    config = read(tmp_path, page.split("```toml\n")[1].split("```")[0])
+    assert config.models == ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5-mini")
+    assert (config.seed.clusters, config.split.test_size, len(config.judge.judges)) == (200, 500, 5)

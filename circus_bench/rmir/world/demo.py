@@ -6,7 +6,7 @@ What the numbers show is what the stages do to the errors that were put in; the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +119,12 @@ class DemoReport:
 
 
 def run_demo(
-    out: Path, *, settings: DemoSettings | None = None, k: int = 10, watch: Counted = lambda *_: None
+    out: Path,
+    *,
+    settings: DemoSettings | None = None,
+    k: int = 10,
+    pools: Collection[str] = (MINI, READER),
+    watch: Counted = lambda *_: None,
 ) -> DemoReport:
     """Run all stages, hold them against the truth, and audit the benchmark that comes out.
 
@@ -131,6 +136,7 @@ def run_demo(
         out: the folder.
         settings: what it is made of.
         k: the audit's cut-off.
+        pools: what to audit the benchmark with.
         watch: told of the progress.
 
     Raises:
@@ -166,7 +172,7 @@ def run_demo(
         benchmark=benchmark,
         audits={
             name: audited(benchmark, encoders, out / f"audit-{slug(name)}", k=k, watch=watch)
-            for name, encoders in _pools(world, settings).items()
+            for name, encoders in _pools(world, settings, pools).items()
         },
     )
     write_json(out / "demo.json", report.to_dict())
@@ -198,11 +204,13 @@ def audited(
     return PoolAudit(audit, audit_by_group(audit, benchmark))
 
 
-def _pools(world: World, settings: DemoSettings) -> dict[str, dict[str, EncoderProtocol]]:
+def _pools(world: World, settings: DemoSettings, wanted: Collection[str]) -> dict[str, dict[str, EncoderProtocol]]:
     from circus_bench.models import POOL_MINI, load_encoder
 
-    reader: Any = Reader(world, seed=settings.seed)
-    return {
-        MINI: {name: load_encoder(name) for name in POOL_MINI},
-        READER: {reader.mteb_model_meta.name: reader},
-    }
+    found: dict[str, dict[str, EncoderProtocol]] = {}
+    if MINI in wanted:
+        found[MINI] = {name: load_encoder(name) for name in POOL_MINI}
+    if READER in wanted:
+        reader: Any = Reader(world, seed=settings.seed)
+        found[READER] = {reader.mteb_model_meta.name: reader}
+    return found

@@ -189,4 +189,4 @@ def run_pipeline(
 
 
 def _named(watch: Counted) -> Watch:
-    return lambda stage, done, total: watch(stage.value, done, total)
+    return lambda step, done, total: watch(str(step), done, total)

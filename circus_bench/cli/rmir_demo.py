@@ -1,0 +1,141 @@
+"""`circus-bench rmir demo`: all stages on the embedded world, offline, held against the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from circus_bench.cli.output import bars, number, percent, print_by_group, print_json, print_table
+
+if TYPE_CHECKING:
+    from circus_bench.rmir.analytics import JudgeReport, KeptChange
+    from circus_bench.rmir.world.demo import DemoReport
+    from circus_bench.rmir.world.measures import Account
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that the demo makes.")] = Path(
+        "rmir-demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of the drawings and of the oracles' errors.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=1, help="Cut-off of the audit.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Make a benchmark out of drawings whose truth is known, with oracles that err at set rates, and audit it.
+
+    Needs no network, no GPU and no account. Leaves the stages' outcomes, the benchmark, a dataset folder that mteb
+    reads, the audits and demo.json in OUT.
+    """
+    from circus_bench.rmir.world.demo import run_demo
+    from circus_bench.rmir.world.setup import DemoSettings
+
+    with bars() as watch:
+        report = run_demo(out, settings=DemoSettings(seed=seed), k=k, watch=watch)
+    if json:
+        print_json(report.to_dict())
+        return
+    _print_stages(report)
+    _print_tsr(report)
+    _print_judges(report.judges)
+    for pool, entry in report.audits.items():
+        if entry.audit.chance:
+            typer.echo(f"by chance the pool of the {pool} would call {percent(entry.audit.chance)} % a shortcut")
+        print_by_group(f"test split, {pool}", entry.by_category)
+    typer.echo(f"everything, with intervals: {out / 'demo.json'}; reports: {out}/audit-*/report.html")
+
+
+def _print_stages(report: DemoReport) -> None:
+    drafted = report.drafted
+    typer.echo(
+        f"{report.images:,} drawings; {drafted.drafts:,} drafts, {percent(drafted.flawed)} % flawed; stage 2 passed "
+        f"{drafted.passed:,}, {percent(drafted.flawed_passed)} % flawed, and dropped {percent(drafted.sound_lost)} % "
+        f"of the sound ones"
+    )
+    found = ", ".join(f"{index} {percent(share)}" for index, share in report.found.items())
+    typer.echo(f"% of the right pairs of query and image that stage 3 proposed: {found}\n")
+    header = ["queries", "images", "positives", "% right", "missed", "rejected", "% missed", "% queries with one"]
+    print_table(
+        "labels against the truth; missed: right and in the pool, but not labelled; rejected: of them, seen by judges",
+        ["after stage", *header],
+        [[name, *_cells(account)] for name, account in report.stages.items()],
+    )
+    print_table(
+        "stages 5 and 6 with other judges",
+        ["judges", "deleted", *header],
+        [[name, str(panel.deleted), *_cells(panel.account)] for name, panel in report.panels.items()],
+    )
+
+
+def _cells(account: Account) -> list[str]:
+    counts = [account.queries, account.images, account.positives]
+    return [
+        *map(str, counts),
+        percent(account.precision),
+        str(account.missed),
+        str(account.rejected),
+        percent(account.missed_share),
+        percent(account.incomplete),
+    ]
+
+
+def _print_tsr(report: DemoReport) -> None:
+    rows = []
+    for way, check in report.tsr.items():
+        for threshold, share in check.missed.thresholds.items():
+            unproposed = check.unproposed.thresholds[threshold]
+            rows.append([way, f"{threshold:g}", str(share.n), percent(share), percent(unproposed)])
+    print_table(
+        "queries that reach a TSR, and % of them that miss a positive",
+        ["list", "least TSR", "queries", "any", "one that no index proposed"],
+        rows,
+    )
+    print_table(
+        "chance that a complete query has the greater TSR of two; 0.5 says that TSR tells nothing",
+        ["list", "any missed", "missed and not proposed"],
+        [
+            [way, number(check.missed.concordance), number(check.unproposed.concordance)]
+            for way, check in report.tsr.items()
+        ],
+    )
+
+
+def _print_judges(judges: JudgeReport) -> None:
+    print_table(
+        "judges: votes in %, and what is kept without each of them",
+        ["judge", "accept", "abstain", *_KEPT],
+        [
+            [judge, percent(rates.accept), percent(rates.abstain), *_kept(judges.leave_one_out[judge])]
+            for judge, rates in judges.rates.items()
+        ],
+    )
+    agreement = ", ".join(f"{name} {number(found.estimate)}" for name, found in judges.agreement.items())
+    typer.echo(f"agreement of all judges: {agreement}\n")
+    families = judges.families
+    if families is None:
+        return
+    typer.echo(
+        f"equal votes of two judges of one family: {percent(families.within)} %, of two: {percent(families.between)} %"
+    )
+    print_table(
+        "families: votes in %, what all accept and no other judge does, and what is kept if only one judges",
+        ["family", "judges", "accept", "contradicted", *_KEPT],
+        [
+            [
+                family,
+                str(count),
+                percent(families.accept[family]),
+                percent(families.contradicted[family]),
+                *_kept(families.alone[family]),
+            ]
+            for family, count in families.judges.items()
+        ],
+    )
+
+
+_KEPT = ("queries", "positives", "gained", "lost", "deleted")
+
+
+def _kept(change: KeptChange) -> list[str]:
+    return [str(getattr(change, name)) for name in _KEPT]
