@@ -24,7 +24,6 @@ ROOT = tempfile.TemporaryDirectory(prefix="circus-bench-encoding-")
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": ROOT.name, "HF_DATASETS_CACHE": f"{ROOT.name}/datasets"}
 
 import mteb  # noqa: E402
-from circus_bench.tasks.circus_cirr import CircusCIRR  # noqa: E402
 from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
 from mteb.cache import ResultCache  # noqa: E402
 
@@ -35,6 +34,7 @@ from circus_bench.release.tables import Part  # noqa: E402
 from circus_bench.release.verdicts import Origin, Verdict, Verdicts  # noqa: E402
 from circus_bench.sources.cirr import PROTOCOLS  # noqa: E402
 from circus_bench.sources.scenes import scenes, truth  # noqa: E402
+from circus_bench.tasks.circus_cirr import CircusCIRR  # noqa: E402
 
 MODEL = "circus-bench/mini-balanced"
 CATEGORIES = ("it2i", "t2i", "i2i")

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.errors import EmbeddingError, ImageError, RefusedError, some
-from circus_bench.images import black, digest
-from circus_bench.inputs import Input, Inputs, Role, collate, task_of
+from circus_bench.inputs import Input, Inputs, Role, collate, inputs_of, query_input, role_of, task_of
 from circus_bench.processes import ALONE, Processes
 from circus_bench.ranking import unusable_rows
 from circus_bench.store import EmbeddingStore, Space
@@ -156,7 +155,6 @@ class BenchmarkEncoder:
             named = [f"{image_id} ({reason})" for image_id, reason in inspection.unreadable.items()]
             raise ImageError(f"images cannot be decoded ({some(named)}); mend them or leave them out")
         self._infos = inspection.readable
-        self._black_digests: dict[tuple[int, int], str] = {}
 
     def check_budget(self) -> None:
         """Let an encoder that costs money refuse the benchmark before its first call.
@@ -178,7 +176,7 @@ class BenchmarkEncoder:
             EmbeddingError: the encoder's vectors cannot be ranked, or an input was encoded twice or not at all.
             ProcessError: another process failed.
         """
-        self._fill([self._role(None), *map(self._role, Condition)])
+        self._fill([role_of(self._benchmark, condition) for condition in (None, *Condition)])
 
     def gallery(self) -> Floats:
         """Encode the gallery.
@@ -186,7 +184,7 @@ class BenchmarkEncoder:
         Returns:
             float32 [n_gallery, dim], rows of unit length; memory-mapped, read-only.
         """
-        return self._vectors(self._role(None))
+        return self._vectors(role_of(self._benchmark, None))
 
     def queries(self, condition: Condition) -> Floats:
         """Encode the queries under a condition.
@@ -194,7 +192,7 @@ class BenchmarkEncoder:
         Returns:
             float32 [n_queries, dim], rows of unit length; memory-mapped, read-only.
         """
-        return self._vectors(self._role(condition))
+        return self._vectors(role_of(self._benchmark, condition))
 
     def probe(self) -> Probe:
         """Show the encoder a few queries with one part exchanged, and see what moves. Nothing is stored."""
@@ -203,7 +201,8 @@ class BenchmarkEncoder:
         other_text = [dataclasses.replace(q, text=self._other_text(q.text)) for q in chosen]
 
         def seen(queries: Sequence[Query], condition: Condition) -> Floats:
-            return self._encode([self._input(query, condition) for query in queries], self._role(condition))
+            inputs = [query_input(query, condition, self._infos[query.reference]) for query in queries]
+            return self._encode(inputs, role_of(self._benchmark, condition))
 
         plain = {condition: seen(chosen, condition) for condition in Condition}
         comparisons = [
@@ -218,7 +217,7 @@ class BenchmarkEncoder:
             if alarm is Alarm.REFERENCE_LEAKS:
                 # A black image of another size may move a model that sees resolution; that is not a leak.
                 pairs = zip(chosen, changed, strict=True)
-                moved &= [self._size(a.reference) == self._size(b.reference) for a, b in pairs]
+                moved &= [self._infos[a.reference].size == self._infos[b.reference].size for a, b in pairs]
             must_move = condition is Condition.MULTIMODAL
             if must_move != moved.any():
                 alarms.append(alarm)
@@ -226,33 +225,11 @@ class BenchmarkEncoder:
         deviation = float(np.abs(singly - plain[Condition.MULTIMODAL]).max())
         return Probe(tuple(alarms), deviation)
 
-    def _input(self, query: Query, condition: Condition) -> Input:
-        if condition is Condition.IMAGE_ONLY:
-            return Input.of(query.reference, self._infos[query.reference].digest)
-        if condition is Condition.MULTIMODAL:
-            return Input.of(query.reference, self._infos[query.reference].digest, text=query.text)
-        size = self._size(query.reference)
-        if size not in self._black_digests:
-            self._black_digests[size] = digest(black(size))
-        return Input.of(query.reference, self._black_digests[size], text=query.text, black_size=size)
-
-    def _inputs(self, role: Role) -> list[Input]:
-        if role.condition is not None:
-            return [self._input(query, role.condition) for query in self._benchmark.queries]
-        return [Input.of(image_id, self._infos[image_id].digest) for image_id in self._benchmark.gallery.ids]
-
-    def _role(self, condition: Condition | None) -> Role:
-        instructed = condition not in (None, Condition.IMAGE_ONLY)
-        return Role(condition, self._benchmark.protocol.instruction if instructed else "")
-
-    def _size(self, image_id: str) -> tuple[int, int]:
-        return self._infos[image_id].width, self._infos[image_id].height
-
     def _other_image(self, image_id: str) -> str:
         """Another image, of the same size if there is one."""
         own = self._infos[image_id]
         others = [other for other, info in self._infos.items() if info.digest != own.digest]
-        same_size = (other for other in others if self._size(other) == self._size(image_id))
+        same_size = (other for other in others if self._infos[other].size == own.size)
         return next(same_size, others[0] if others else image_id)
 
     def _other_text(self, text: str) -> str:
@@ -272,7 +249,7 @@ class BenchmarkEncoder:
         model = {"model": self.model.name, "revision": self.model.revision, "dtype": self.model.dtype}
         for role in roles:
             space = self._store.space({**model, "role": role.name, "instruction": role.instruction})
-            self._filled[role] = space, self._inputs(role)
+            self._filled[role] = space, inputs_of(self._benchmark, role.condition, self._infos)
         shards = self._processes.on_main("looking for embeddings", lambda: self._missing(roles))
         self._advance(sum(len(self._filled[role][1]) for role in roles) - sum(len(shard.rows) for shard in shards))
         written = self._processes.everywhere("encoding", lambda: self._encode_share(shards))

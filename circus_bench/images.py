@@ -113,6 +113,11 @@ class ImageInfo:
     height: int
     flags: frozenset[ImageFlag] = frozenset()
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.width, self.height
+
 
 @dataclass(frozen=True, slots=True)
 class Inspection:

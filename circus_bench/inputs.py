@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from circus_bench.benchmark import Benchmark, Condition
-from circus_bench.images import black, decode
+from circus_bench.benchmark import Benchmark, Condition, Query
+from circus_bench.images import ImageInfo, black, decode, digest
 
 if TYPE_CHECKING:
     from mteb import TaskMetadata
@@ -46,33 +47,67 @@ class Role:
         return PromptType.query if self.condition else PromptType.document
 
 
+def role_of(benchmark: Benchmark, condition: Condition | None) -> Role:
+    """The role of a benchmark's queries under a condition, or of its gallery."""
+    instructed = condition not in (None, Condition.IMAGE_ONLY)
+    return Role(condition, benchmark.protocol.instruction if instructed else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """One thing to encode.
 
     Attributes:
-        digest: over all that the encoder is shown.
-        name: for messages.
-        image: id of the image shown, unless `black_size` is given.
+        image: id of the image that is shown, or that the black one stands for.
+        image_digest: of the image shown.
+        size: its width and height.
+        is_black: whether it is black.
         text: the text shown, or None.
-        black_size: (width, height) of the black image shown.
     """
 
-    digest: str
-    name: str
     image: str
-    text: str | None
-    black_size: tuple[int, int] | None
+    image_digest: str
+    size: tuple[int, int]
+    is_black: bool = False
+    text: str | None = None
 
-    @classmethod
-    def of(
-        cls, image: str, image_digest: str, *, text: str | None = None, black_size: tuple[int, int] | None = None
-    ) -> Input:
-        """Make the input of an image, or of an image and a text; `image_digest` is that of the image shown."""
-        if text is None:
-            return cls(image_digest, image, image, None, None)
-        content = hashlib.sha256(f"{image_digest}\n{text}".encode()).hexdigest()
-        return cls(content, f"{image} + {text!r}", image, text, black_size)
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all that the encoder is shown."""
+        if self.text is None:
+            return self.image_digest
+        return hashlib.sha256(f"{self.image_digest}\n{self.text}".encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.image if self.text is None else f"{self.image} + {self.text!r}"
+
+
+def inputs_of(benchmark: Benchmark, condition: Condition | None, infos: Mapping[str, ImageInfo]) -> list[Input]:
+    """What an encoder is shown of the queries under a condition, or of the gallery.
+
+    Args:
+        benchmark: the benchmark.
+        condition: that of the queries; None for the gallery.
+        infos: facts of its images, by id.
+    """
+    if condition is None:
+        return [Input(image_id, infos[image_id].digest, infos[image_id].size) for image_id in benchmark.gallery.ids]
+    return [query_input(query, condition, infos[query.reference]) for query in benchmark.queries]
+
+
+def query_input(query: Query, condition: Condition, info: ImageInfo) -> Input:
+    """What an encoder is shown of a query under a condition; `info` has the facts of its reference."""
+    if condition is Condition.TEXT_ONLY:
+        return Input(query.reference, _black_digest(info.size), info.size, is_black=True, text=query.text)
+    text = query.text if condition is Condition.MULTIMODAL else None
+    return Input(query.reference, info.digest, info.size, text=text)
+
+
+@functools.cache
+def _black_digest(size: tuple[int, int]) -> str:
+    return digest(black(size))
 
 
 class Inputs:
@@ -92,7 +127,7 @@ class Inputs:
 
     def __getitem__(self, position: int) -> dict[str, Any]:
         item = self._inputs[position]
-        image = black(item.black_size) if item.black_size else decode(self._images[item.image]).image
+        image = black(item.size) if item.is_black else decode(self._images[item.image]).image
         return {"image": image} if item.text is None else {"image": image, "text": item.text}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -207,7 +207,7 @@ def _inputs(benchmark: Benchmark, known: Mapping[str, ImageInfo]) -> dict[Condit
         return known[image_id].digest if image_id in known else image_id
 
     def size(image_id: str) -> object:
-        return (known[image_id].width, known[image_id].height) if image_id in known else image_id
+        return known[image_id].size if image_id in known else image_id
 
     queries = benchmark.queries
     return {

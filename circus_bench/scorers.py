@@ -75,6 +75,10 @@ class Scores:
         block: the scores as computed.
         exact: the scores at given rows and columns, float32 [n].
         doubt: float32 [n_rows], how far a computed score of a row may lie from the exact one.
+
+    Attributes:
+        at: `exact`.
+        row: see `Block.row`; these scores are as computed.
     """
 
     def __init__(self, block: Block, *, exact: Callable[[Ints, Ints], Floats], doubt: Floats) -> None:

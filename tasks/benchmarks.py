@@ -8,16 +8,8 @@ from circus_bench.tasks.circus_circo import CircusCIRCO
 from circus_bench.tasks.circus_cirr import CircusCIRR
 from circus_bench.tasks.circus_fashioniq import CircusFashionIQ
 from circus_bench.tasks.circus_lasco import CircusLaSCo
+from circus_bench.tasks.metadata import CITATION
 from circus_bench.tasks.rmir import RMIR
-
-CITATION = r"""
-@misc{circus2026,
-  archiveprefix = {arXiv},
-  eprint = {2605.14787},
-  title = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
-  year = {2026},
-}
-"""
 
 
 def circus() -> Benchmark:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from circus_bench.tasks.metadata import REPOSITORY, REVISION, SUBSETS, TaskMetadata
+from circus_bench.tasks.metadata import CITATION, REPOSITORY, REVISION, SUBSETS, TaskMetadata
 from circus_bench.tasks.retrieval import ComposedRetrieval
 
 
@@ -35,14 +35,8 @@ class CircusCIRCO(ComposedRetrieval):
         prompt={  # type: ignore[arg-type]  # mteb makes the type of its keys at run time
             "query": "Retrieve a day-to-day image that aligns with the modification instructions of the provided image."
         },
-        bibtex_citation=r"""
-@misc{circus2026,
-  archiveprefix = {arXiv},
-  eprint = {2605.14787},
-  title = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
-  year = {2026},
-}
-
+        bibtex_citation=CITATION
+        + r"""
 @inproceedings{baldrati2023circo,
   author = {Baldrati, Alberto and Agnolucci, Lorenzo and Bertini, Marco and {Del Bimbo}, Alberto},
   booktitle = {ICCV},

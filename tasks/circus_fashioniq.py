@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from circus_bench.tasks.metadata import REPOSITORY, REVISION, SUBSETS, TaskMetadata
+from circus_bench.tasks.metadata import CITATION, REPOSITORY, REVISION, SUBSETS, TaskMetadata
 from circus_bench.tasks.retrieval import ComposedRetrieval
 
 
@@ -36,14 +36,8 @@ class CircusFashionIQ(ComposedRetrieval):
         prompt={  # type: ignore[arg-type]  # mteb makes the type of its keys at run time
             "query": "Find a fashion image that aligns with the reference image and style note."
         },
-        bibtex_citation=r"""
-@misc{circus2026,
-  archiveprefix = {arXiv},
-  eprint = {2605.14787},
-  title = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
-  year = {2026},
-}
-
+        bibtex_citation=CITATION
+        + r"""
 @inproceedings{wu2021fashioniq,
   author = {Wu, Hui and Gao, Yupeng and Guo, Xiaoxiao and Al-Halah, Ziad and Rennie, Steven and Grauman, Kristen and Feris, Rogerio},
   booktitle = {CVPR},

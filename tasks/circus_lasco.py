@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from circus_bench.tasks.metadata import REPOSITORY, REVISION, SUBSETS, TaskMetadata
+from circus_bench.tasks.metadata import CITATION, REPOSITORY, REVISION, SUBSETS, TaskMetadata
 from circus_bench.tasks.retrieval import ComposedRetrieval
 
 
@@ -32,14 +32,8 @@ class CircusLaSCo(ComposedRetrieval):
         annotations_creators="automatic",
         dialect=[],
         sample_creation="multiple",  # derived from questions that people wrote, by a language model
-        bibtex_citation=r"""
-@misc{circus2026,
-  archiveprefix = {arXiv},
-  eprint = {2605.14787},
-  title = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
-  year = {2026},
-}
-
+        bibtex_citation=CITATION
+        + r"""
 @inproceedings{levy2024lasco,
   author = {Levy, Matan and Ben-Ari, Rami and Darshan, Nir and Lischinski, Dani},
   booktitle = {AAAI},

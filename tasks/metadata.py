@@ -11,6 +11,16 @@ REPOSITORY = "circus-bench/circus"
 REVISION = "v1"
 """The tag of the release; tags are not moved. `CIRCUS_DATA=ORG/NAME@COMMIT` takes another repository or commit."""
 
+CITATION = r"""
+@misc{circus2026,
+  archiveprefix = {arXiv},
+  eprint = {2605.14787},
+  title = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
+  year = {2026},
+}
+"""
+"""Of the CIRCUS paper."""
+
 SUBSETS = {subset: ["eng-Latn"] for subset in ("full", "sf", "v")}
 """`eval_langs` of a task whose queries were audited; the subsets are those of `circus_bench.audit.labels.Subset`."""
 

@@ -83,5 +83,5 @@ def _image_statistics(infos: Sequence[ImageInfo], blank_digests: Collection[str]
 
 def _blank_digests(infos: Collection[ImageInfo]) -> frozenset[str]:
     """Digests of the black and of the white image of every size that occurs."""
-    blacks = [black(size) for size in {(info.width, info.height) for info in infos}]
+    blacks = [black(size) for size in {info.size for info in infos}]
     return frozenset(digest(image) for dark in blacks for image in (dark, dark.point(lambda _: 255)))

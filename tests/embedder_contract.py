@@ -1,18 +1,21 @@
-"""What every Qwen-VL embedder must do. The test modules of the families subclass `EmbedderContract`."""
+"""What every embedder on a language model must do. The test modules of the families subclass `EmbedderContract`."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from mteb.models import EncoderProtocol
 from mteb.types import PromptType
 from PIL import Image
 from tiny_qwen import DIM
 
-from circus_bench.models.qwen_vl import Parts
+from circus_bench.errors import EmbeddingError
 
 TEXTS = ["make it red", "with longer sleeves and no collar, ça va", "two of them"]
 SIZES = [(60, 44), (30, 90), (56, 56)]
@@ -41,17 +44,29 @@ def document(encoder: Any, batch: dict[str, list[Any]]) -> np.ndarray:
 
 def padded_on(side: str, encoder: Any) -> Any:
     """The same encoder with another padding side."""
-    parts = Parts(encoder.model, encoder.tokenizer, encoder.image_processor)
-    return type(encoder)(dataclasses.replace(encoder.family, padding_side=side), parts)
+    other = copy.copy(encoder)
+    other.family = dataclasses.replace(encoder.family, padding_side=side)
+    return other
 
 
 class EmbedderContract:
-    """Subclasses define a fixture `encoder`, in float32 on the CPU."""
+    """Subclasses, or their modules, define the fixture `load_tiny`: a function that loads the encoder on the CPU.
+
+    Attributes:
+        padding_sides: those on which the family can be padded.
+        bfloat16_cosine: how close the vectors in half precision come to those in single precision.
+    """
+
+    padding_sides = ("left", "right")
+    bfloat16_cosine = 0.95
 
     @pytest.fixture(params=["image", "text", "both"])
     def batch(self, request):
         whole = {"image": images(), "text": TEXTS}
         return whole if request.param == "both" else {request.param: whole[request.param]}
+
+    def test_it_follows_the_protocol_of_mteb(self, encoder):
+        assert isinstance(encoder, EncoderProtocol)
 
     def test_embeddings_are_float32_unit_vectors(self, encoder, batch):
         vectors = query(encoder, batch)
@@ -66,6 +81,26 @@ class EmbedderContract:
 
     def test_encoding_twice_gives_the_same_bits(self, encoder, batch):
         np.testing.assert_array_equal(query(encoder, batch), query(encoder, batch))
+
+    def test_loading_again_gives_the_same_bits(self, load_tiny, encoder, batch):
+        np.testing.assert_array_equal(query(load_tiny(), batch), query(encoder, batch))
+
+    def test_bfloat16_is_close_to_float32(self, load_tiny, encoder, batch):
+        half = load_tiny(dtype="bfloat16")
+        assert half.model.dtype == torch.bfloat16
+        vectors = query(half, batch)
+        assert vectors.dtype == np.float32
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+        assert (vectors * query(encoder, batch)).sum(1).min() > self.bfloat16_cosine
+
+    def test_the_padding_side_does_not_matter(self, encoder, batch):
+        expected = query(encoder, batch)
+        for side in self.padding_sides:
+            np.testing.assert_allclose(query(padded_on(side, encoder), batch), expected, atol=1e-5, err_msg=side)
+
+    def test_a_text_with_the_image_token_is_refused(self, encoder):
+        with pytest.raises(EmbeddingError, match="image tokens instead of 1; a text must not contain"):
+            query(encoder, {"image": images()[:1], "text": [f"show {encoder.family.image_token} again"]})
 
     def test_other_text_moves_the_embedding_of_a_pair(self, encoder):
         one, other = query(encoder, {"image": images()[:1] * 2, "text": TEXTS[:2]})

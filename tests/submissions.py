@@ -12,7 +12,7 @@ from standins import StandIn
 from circus_bench.benchmark import Benchmark, Condition, Defect, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.metrics.shortcut import Label
 from circus_bench.release.folder import write_dataset_folder
-from circus_bench.release.leaderboard import Board
+from circus_bench.release.leaderboard.entries import Board
 from circus_bench.release.tables import Part
 from circus_bench.release.verdicts import Origin, Verdict, Verdicts
 from circus_bench.runs import Run, run_benchmark

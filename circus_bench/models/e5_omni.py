@@ -21,11 +21,11 @@ those of this layout. Not verified, for want of the weights: that a vector equal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from circus_bench.models.embedder import Item
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import Item, QwenVLEncoder, QwenVLFamily, load_parts
+from circus_bench.models.qwen_vl import TOKEN_PIXELS, QwenVLEncoder, QwenVLFamily, chat, load_parts
 
 if TYPE_CHECKING:
     import torch
@@ -38,25 +38,20 @@ END = "<|endoftext|>"
 # Qwen/Qwen2.5-Omni-7B, chat_template.json
 IMAGE_TOKEN = "<|IMAGE|>"  # noqa: S105
 IMAGE = f"<|vision_bos|>{IMAGE_TOKEN}<|vision_eos|>"
-SYSTEM = "You are a helpful assistant."
-
-_TOKEN_PIXELS = 28 * 28  # an image token of Qwen2.5-Omni stands for 28 x 28 pixels
 
 
 def layout(item: Item) -> str:
     """The prompt of an item."""
-    text = "\n".join(filter(None, (item.instruction, item.text)))
-    user = f"{IMAGE if item.has_image else ''}{QUERY if item.is_query and text else ''}{text}"
-    turns = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
-    return turns + END
+    mark = QUERY if item.is_query and item.lines else ""
+    return chat((IMAGE if item.has_image else "") + mark + item.lines) + END
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2_5OmniThinkerForConditionalGeneration",
     layout=layout,
     # qwen_omni_utils, v2_5/vision_process.py (MIN_PIXELS, MAX_PIXELS), which the model card reads images with
-    min_pixels=4 * _TOKEN_PIXELS,
-    max_pixels=16384 * _TOKEN_PIXELS,
+    min_pixels=4 * TOKEN_PIXELS,
+    max_pixels=16384 * TOKEN_PIXELS,
     padding_side="left",
     image_token=IMAGE_TOKEN,
 )
@@ -85,13 +80,6 @@ def metas() -> list[ModelMeta]:
     return [CircusModelMeta.model_validate({**dict(meta), **ours}) for meta in (e5_omni_3b, e5_omni_7b)]
 
 
-def load(
-    model_name: str,
-    revision: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    path: Path | None = None,
-) -> E5OmniEncoder:
-    """Load E5-Omni; see `circus_bench.models.qwen_vl.load_parts` for the arguments."""
-    return E5OmniEncoder(FAMILY, load_parts(FAMILY, model_name, revision, device=device, dtype=dtype, path=path))
+def load(model_name: str, revision: str | None = None, **kwargs: Any) -> E5OmniEncoder:
+    """Load E5-Omni; `circus_bench.models.qwen_vl.load_parts` lists the keyword arguments."""
+    return E5OmniEncoder(FAMILY, load_parts(FAMILY, model_name, revision, **kwargs))

@@ -25,8 +25,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from circus_bench.models.embedder import Item
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import IMAGE, Item, Positions, QwenVLEncoder, QwenVLFamily, load_qwen_vl
+from circus_bench.models.qwen_vl import (
+    IMAGE,
+    TOKEN_PIXELS,
+    Positions,
+    QwenVLEncoder,
+    QwenVLFamily,
+    chat,
+    load_qwen_vl,
+)
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -34,26 +43,20 @@ if TYPE_CHECKING:
 # Alibaba-NLP/gme-Qwen2-VL-7B-Instruct, modeling_gme_qwen2vl.py (default_instruction)
 DEFAULT_INSTRUCTION = "You are a helpful assistant."
 
-_TOKEN_PIXELS = 28 * 28  # an image token of Qwen2-VL stands for 28 x 28 pixels
-
 
 def layout(item: Item) -> str:
     """The prompt of an item."""
-    image = IMAGE if item.has_image else ""
-    return (
-        f"<|im_start|>system\n{item.instruction or DEFAULT_INSTRUCTION}<|im_end|>\n"
-        f"<|im_start|>user\n{image}{item.text}<|im_end|>\n"
-        f"<|im_start|>assistant\n<|endoftext|>"
-    )
+    user = (IMAGE if item.has_image else "") + item.text
+    return chat(user, system=item.instruction or DEFAULT_INSTRUCTION) + "<|endoftext|>"
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2VLModel",
     layout=layout,
     # Alibaba-NLP/gme-Qwen2-VL-7B-Instruct, modeling_gme_qwen2vl.py (GmeQwen2VLConfig, fetch_image)
-    min_pixels=256 * _TOKEN_PIXELS,
-    max_pixels=1280 * _TOKEN_PIXELS,
-    first_limits=(4 * _TOKEN_PIXELS, 16384 * _TOKEN_PIXELS),
+    min_pixels=256 * TOKEN_PIXELS,
+    max_pixels=1280 * TOKEN_PIXELS,
+    first_limits=(4 * TOKEN_PIXELS, 16384 * TOKEN_PIXELS),
     max_tokens=1800,
     positions=Positions.SEQUENTIAL,
 )

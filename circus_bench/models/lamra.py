@@ -32,38 +32,45 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from circus_bench.errors import CircusError
+from circus_bench.models.embedder import Item
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import IMAGE, Item, Positions, QwenVLEncoder, QwenVLFamily, load_qwen_vl
+from circus_bench.models.qwen_vl import (
+    IMAGE,
+    TOKEN_PIXELS,
+    Positions,
+    QwenVLEncoder,
+    QwenVLFamily,
+    chat,
+    load_qwen_vl,
+)
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
 
-# The chat template of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct
-SYSTEM = "You are a helpful assistant."
 # construct_messages of dataset/datasets_mbeir.py in Code-kunkun/LamRA
 SUMMARIZE_BOTH = "Summarize above image and sentence in one word: "
 SUMMARIZE_TEXT = "Summarize above sentence in one word: "
 SUMMARIZE_IMAGE = "Summarize above image in one word: "
 
-_TOKEN_PIXELS = 28 * 28  # an image token of Qwen2-VL and Qwen2.5-VL stands for 28 x 28 pixels
-
 
 def layout(item: Item) -> str:
     """The prompt of an item."""
     text = _sentence(f"{_sentence(item.instruction)} {item.text}")
-    request = SUMMARIZE_TEXT
-    if item.has_image:
-        request = SUMMARIZE_BOTH if text else SUMMARIZE_IMAGE
-    user = (IMAGE if item.has_image else "") + f"{text}\n{request}"
-    return f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    return chat(one_word(text, image=IMAGE if item.has_image else ""))
+
+
+def one_word(text: str, *, image: str) -> str:
+    """Image and text, and below them the request to summarise in one word what there is of the two."""
+    request = (SUMMARIZE_BOTH if text else SUMMARIZE_IMAGE) if image else SUMMARIZE_TEXT
+    return f"{image}{text}\n{request}"
 
 
 _QWEN2 = QwenVLFamily(
     model_class="Qwen2VLModel",
     layout=layout,
     # MIN_PIXELS and MAX_PIXELS of collators/qwen2_vision_process.py, max_length of collators/mbeir_eval.py
-    min_pixels=4 * _TOKEN_PIXELS,
-    max_pixels=300 * _TOKEN_PIXELS,
+    min_pixels=4 * TOKEN_PIXELS,
+    max_pixels=300 * TOKEN_PIXELS,
     max_tokens=1024,
     positions=Positions.SEQUENTIAL,
 )

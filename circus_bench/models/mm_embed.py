@@ -24,16 +24,13 @@ follow from the authors' classes, and each step from the sources above.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from circus_bench.models.checkpoints import Checkpoint
+from circus_bench.models.embedder import Embedder, EmbedderFamily, Item, Parts, Pooling
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import Item, Parts, Pooling, QwenVLEncoder, QwenVLFamily
 
 if TYPE_CHECKING:
     import torch
@@ -93,41 +90,28 @@ def layout(item: Item) -> str:
     return f"{INSTRUCTION}{item.instruction}\n{QUERY}{content}" if item.instruction else f"{QUERY}{content}"
 
 
-FAMILY = QwenVLFamily(
-    model_class="MMEmbedModel",
+FAMILY = EmbedderFamily(
     layout=layout,
-    min_pixels=336 * 336,  # every image is brought to this size
-    max_pixels=336 * 336,
+    image_token="<image>",  # noqa: S106  # a token of a vocabulary
     max_tokens=4096,  # the authors' examples, README.md, cut the text alone at this length
     pooling=Pooling.MEAN,
-    image_token="<image>",  # noqa: S106
 )
 
 
-class MMEmbedEncoder(QwenVLEncoder):
+class MMEmbedEncoder(Embedder):
     """MM-Embed: images, texts or pairs of both to unit vectors."""
 
-    def embed(self, items: Sequence[Item], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
-        """Embed one batch; the mean is taken over what follows the instruction.
-
-        Args:
-            items: what to show.
-            images: the image of each item, None where it has none.
+    def hidden_states(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Run the model, latent attention included.
 
         Returns:
-            float32 unit vectors, shape (items, dim).
+            [items, tokens, dim].
         """
-        import torch
-
-        with torch.inference_mode():
-            tensors = self.tensors(items, images)
-            states = self.model.latent_attention_model(self.hidden_states(tensors))
-            pooled = self.pool(states, self.pooled_tokens(items, tensors["attention_mask"]))
-            unit: npt.NDArray[np.float32] = torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy()
-        return unit
+        states: torch.Tensor = self.model.latent_attention_model(super().hidden_states(tensors))
+        return states
 
     def pooled_tokens(self, items: Sequence[Item], mask: torch.Tensor) -> torch.Tensor:
-        """Which tokens take part in the mean.
+        """Which tokens take part in the mean: what follows the instruction.
 
         The authors count the tokens of `Instruct: INSTRUCTION` with those that start and end a text, so that the line
         break after the instruction is left out, too.
@@ -155,13 +139,11 @@ class MMEmbedEncoder(QwenVLEncoder):
         Raises:
             EmbeddingError: a text contains the image token.
         """
-        rows = [self._tokens(item, self.model.image_tokens if item.has_image else 0) for item in items]
-        tensors = {}
-        tensors["input_ids"], tensors["attention_mask"] = self._pad(rows)
+        tensors = self.padded([self.tokens(item, self.model.image_tokens if item.has_image else 0) for item in items])
         shown = [image.convert("RGB") for image in images if image is not None]
         if shown:
             tensors["pixel_values"] = self.image_processor(images=shown, return_tensors="pt")["pixel_values"]
-        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+        return self.on_device(tensors)
 
 
 def load(

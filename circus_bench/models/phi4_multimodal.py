@@ -2,17 +2,18 @@ r"""Phi-4-multimodal-instruct (arXiv:2503.01743) as an embedder without any trai
 
 How RMIR prompts and pools the model is not published. The convention here is that of Qwen2.5-VL
 (`circus_bench.models.qwen2_5_vl`), the other untrained model of RMIR: the model is asked to summarise the input in one
-word, and the hidden state that would give the word is the embedding. Scores need not agree with RMIR's.
+word, in the sentences of `circus_bench.models.lamra`, and the hidden state that would give the word is the embedding.
+Scores need not agree with RMIR's.
 
 Sources: microsoft/Phi-4-multimodal-instruct, README.md for the chat format, processing_phi4mm.py for images,
 modeling_phi4mm.py for the vision adapter, which is used where there is an image and not elsewhere.
 
 | what | user turn |
 |---|---|
-| multimodal query | image, instruction, newline, text, newline, `PAIR` |
-| text-only query | black image, instruction, newline, text, newline, `PAIR` |
-| image-only query | image, newline, `IMAGE_ALONE` |
-| gallery document | image, newline, `IMAGE_ALONE` |
+| multimodal query | image, instruction, newline, text, newline, `SUMMARIZE_BOTH` |
+| text-only query | black image, instruction, newline, text, newline, `SUMMARIZE_BOTH` |
+| image-only query | image, newline, `SUMMARIZE_IMAGE` |
+| gallery document | image, newline, `SUMMARIZE_IMAGE` |
 
 Not verified, for want of the weights: that hidden states equal those of the published code.
 """
@@ -20,7 +21,7 @@ Not verified, for want of the weights: that hidden states equal those of the pub
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,9 @@ import numpy.typing as npt
 
 from circus_bench.errors import FormatError
 from circus_bench.models.checkpoints import Checkpoint
+from circus_bench.models.embedder import Embedder, EmbedderFamily, Item, Parts
+from circus_bench.models.lamra import one_word
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen2_5_vl import IMAGE_ALONE, PAIR, TEXT_ALONE
-from circus_bench.models.qwen_vl import Item, Parts, QwenVLEncoder, QwenVLFamily
 
 if TYPE_CHECKING:
     import torch
@@ -47,22 +48,13 @@ INDEX = "model.safetensors.index.json"
 
 def layout(item: Item) -> str:
     """The prompt of an item."""
-    text = "\n".join(filter(None, (item.instruction, item.text)))
-    request = (PAIR if text else IMAGE_ALONE) if item.has_image else TEXT_ALONE
-    return f"<|user|>{IMAGE if item.has_image else ''}{text}\n{request}<|end|><|assistant|>"
+    return f"<|user|>{one_word(item.lines, image=IMAGE if item.has_image else '')}<|end|><|assistant|>"
 
 
-FAMILY = QwenVLFamily(
-    model_class="Phi4VisionModel",
-    layout=layout,
-    min_pixels=448 * 448,
-    max_pixels=36 * 448 * 448,
-    max_tokens=131_072,
-    image_token=IMAGE,
-)
+FAMILY = EmbedderFamily(layout=layout, image_token=IMAGE, max_tokens=131_072)
 
 
-class Phi4Encoder(QwenVLEncoder):
+class Phi4Encoder(Embedder):
     """Phi-4-multimodal: images, texts or pairs of both to unit vectors.
 
     Args:
@@ -76,12 +68,7 @@ class Phi4Encoder(QwenVLEncoder):
     def __init__(self, parts: Parts, adapter: Any) -> None:
         super().__init__(FAMILY, parts)
         self.adapter = adapter
-        known = parts.model.config.vision_config.image_token_id
-        if known != self._image_token_id:
-            raise FormatError(
-                f"the tokenizer has {IMAGE!r} as token {self._image_token_id}, the model's configuration says {known}; "
-                f"they belong to different checkpoints"
-            )
+        self.check_image_token(self.model.config.vision_config.image_token_id)
 
     def embed(self, items: Sequence[Item], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
         """Embed one batch, in parts that the model treats alike.
@@ -98,7 +85,7 @@ class Phi4Encoder(QwenVLEncoder):
         """
         groups: dict[tuple[bool, bool], list[int]] = defaultdict(list)
         for place, (item, image) in enumerate(zip(items, images, strict=True)):
-            length = len(self._tokens(item, self._image_tokens(image)))
+            length = len(self.tokens(item, self._image_tokens(image)))
             is_long = length > self.model.config.original_max_position_embeddings
             groups[item.has_image, is_long].append(place)
         vectors = np.empty((len(items), self.model.config.hidden_size), dtype=np.float32)
@@ -120,9 +107,8 @@ class Phi4Encoder(QwenVLEncoder):
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
-        rows = [self._tokens(item, self._image_tokens(image)) for item, image in zip(items, images, strict=True)]
-        tensors = {}
-        tensors["input_ids"], tensors["attention_mask"] = self._pad(rows)
+        pairs = zip(items, images, strict=True)
+        tensors = self.padded([self.tokens(item, self._image_tokens(image)) for item, image in pairs])
         shown = [image.convert("RGB") for image in images if image is not None]
         if shown:
             pixels, masks, sizes = zip(*map(self.image_processor.pixels, shown), strict=True)
@@ -130,9 +116,9 @@ class Phi4Encoder(QwenVLEncoder):
             # Crops that an image does not have are seen, and their tokens never used.
             tensors["image_attention_mask"] = pad_sequence(list(masks), batch_first=True, padding_value=True)
             tensors["image_sizes"] = torch.tensor(sizes)
-        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+        return self.on_device(tensors)
 
-    def hidden_states(self, tensors: Any) -> torch.Tensor:
+    def hidden_states(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Run the model, with the vision adapter if there are images.
 
         Returns:

@@ -3,16 +3,14 @@
 How RMIR prompts and pools these models is not published. The convention here is the one-word limitation, which E5-V
 (arXiv:2407.12580) introduced to draw embeddings from a multimodal language model as it is: the model is asked to
 summarise the input in one word, and the hidden state that would give the word is the embedding. The sentences are those
-of LamRA, which is built on the same models. Scores need not agree with RMIR's.
-
-Source of the sentences: `dataset/datasets_mbeir.py` of Code-kunkun/LamRA. The rest is Qwen2.5-VL's chat template.
+of LamRA (`circus_bench.models.lamra`), which is built on the same models. Scores need not agree with RMIR's.
 
 | what | user turn |
 |---|---|
-| multimodal query | image, instruction, newline, text, newline, `PAIR` |
-| text-only query | black image, instruction, newline, text, newline, `PAIR` |
-| image-only query | image, newline, `IMAGE_ALONE` |
-| gallery document | image, newline, `IMAGE_ALONE` |
+| multimodal query | image, instruction, newline, text, newline, `SUMMARIZE_BOTH` |
+| text-only query | black image, instruction, newline, text, newline, `SUMMARIZE_BOTH` |
+| image-only query | image, newline, `SUMMARIZE_IMAGE` |
+| gallery document | image, newline, `SUMMARIZE_IMAGE` |
 
 The embedding is the last hidden state of the last token, with which the assistant's turn opens.
 """
@@ -21,36 +19,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from circus_bench.models.embedder import Item
+from circus_bench.models.lamra import one_word
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import IMAGE, Item, QwenVLEncoder, QwenVLFamily, load_qwen_vl
+from circus_bench.models.qwen_vl import IMAGE, TOKEN_PIXELS, QwenVLEncoder, QwenVLFamily, chat, load_qwen_vl
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
 
-# Code-kunkun/LamRA, dataset/datasets_mbeir.py
-PAIR = "Summarize above image and sentence in one word: "
-IMAGE_ALONE = "Summarize above image in one word: "
-TEXT_ALONE = "Summarize above sentence in one word: "
-# the default system turn of Qwen2.5-VL's chat template
-SYSTEM = "You are a helpful assistant."
-
-_TOKEN_PIXELS = 28 * 28  # an image token of Qwen2.5-VL stands for 28 x 28 pixels
-
 
 def layout(item: Item) -> str:
     """The prompt of an item."""
-    text = "\n".join(filter(None, (item.instruction, item.text)))
-    request = (PAIR if text else IMAGE_ALONE) if item.has_image else TEXT_ALONE
-    user = f"{IMAGE if item.has_image else ''}{text}\n{request}"
-    return f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    return chat(one_word(item.lines, image=IMAGE if item.has_image else ""))
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2_5_VLModel",
     layout=layout,
-    min_pixels=4 * _TOKEN_PIXELS,
+    min_pixels=4 * TOKEN_PIXELS,
     # The checkpoint allows 16384 tokens; 1280, as in the other families on Qwen2-VL, keeps a batch in memory.
-    max_pixels=1280 * _TOKEN_PIXELS,
+    max_pixels=1280 * TOKEN_PIXELS,
 )
 
 

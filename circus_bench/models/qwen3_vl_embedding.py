@@ -24,8 +24,9 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from circus_bench.models.embedder import Item
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import IMAGE, Item, QwenVLEncoder, QwenVLFamily, load_qwen_vl
+from circus_bench.models.qwen_vl import IMAGE, QwenVLEncoder, QwenVLFamily, chat, load_qwen_vl
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -41,11 +42,7 @@ _TOKEN_PIXELS = 32 * 32  # an image token of Qwen3-VL stands for 32 x 32 pixels
 def layout(item: Item) -> str:
     """The prompt of an item."""
     user = (IMAGE if item.has_image else "") + item.text
-    return (
-        f"<|im_start|>system\n{_punctuated(item.instruction) or DEFAULT_INSTRUCTION}<|im_end|>\n"
-        f"<|im_start|>user\n{user or EMPTY}<|im_end|>\n"
-        f"<|im_start|>assistant\n"
-    )
+    return chat(user or EMPTY, system=_punctuated(item.instruction) or DEFAULT_INSTRUCTION)
 
 
 FAMILY = QwenVLFamily(

@@ -33,8 +33,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from circus_bench.errors import EmbeddingError, FormatError, some
+from circus_bench.models.embedder import Item, Parts
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import IMAGE, Item, Parts, QwenVLEncoder, QwenVLFamily, load_parts
+from circus_bench.models.qwen_vl import IMAGE, SYSTEM, TOKEN_PIXELS, QwenVLEncoder, QwenVLFamily, load_parts
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +55,6 @@ DISCRIMINATIVE_TOKEN = "<disc_emb>"  # noqa: S105  # a token of a vocabulary
 GENERATIVE_TOKEN = "<gen_emb>"  # noqa: S105
 # XMUDeepLIT/UME-R1, README.md, the command for evaluation
 MAX_NEW_TOKENS = 8192
-# the default system turn of Qwen2-VL's chat template
-SYSTEM = "You are a helpful assistant."
 
 _BLANK_SIZE = (56, 56)  # eval_collator.py makes 28 x 28 pixels, which qwen-vl-utils enlarges to its minimum
 _SUFFIX = "-discriminative"
@@ -84,8 +83,7 @@ class Unfinished(StrEnum):
 
 def discriminative_layout(item: Item) -> str:
     """The prompt of an item up to its `<disc_emb>`."""
-    # matteoattimonelli/CIRCUS, retrieval/generate_retrieval_data.py joins instruction and text by a newline.
-    text = "\n".join(filter(None, (item.instruction, item.text))).strip() or IMAGE_PROMPT
+    text = item.lines.strip() or IMAGE_PROMPT
     image = IMAGE if item.has_image else ""
     return f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{image}{text}\n{DISCRIMINATIVE_TOKEN}"
 
@@ -99,7 +97,7 @@ DISCRIMINATIVE = QwenVLFamily(
     model_class="Qwen2VLModel",
     layout=discriminative_layout,
     # XMUDeepLIT/UME-R1, README.md, the command for evaluation; the minimum is that of qwen-vl-utils, which loads images
-    min_pixels=4 * 28 * 28,
+    min_pixels=4 * TOKEN_PIXELS,
     max_pixels=2359296,
 )
 GENERATIVE = dataclasses.replace(

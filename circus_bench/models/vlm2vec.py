@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from circus_bench.errors import FormatError
 from circus_bench.models.checkpoints import Checkpoint
+from circus_bench.models.embedder import Item
 from circus_bench.models.lora import merge_adapter
 from circus_bench.models.metas import CircusModelMeta
-from circus_bench.models.qwen_vl import Item, Positions, QwenVLEncoder, QwenVLFamily, load_parts
+from circus_bench.models.qwen_vl import TOKEN_PIXELS, Positions, QwenVLEncoder, QwenVLFamily, load_parts
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -44,22 +45,18 @@ BASES = {
 }
 """The base model, and its revision, of each adapter."""
 
-_TOKEN_PIXELS = 28 * 28  # an image token of Qwen2-VL stands for 28 x 28 pixels
-
 
 def layout(item: Item) -> str:
     """The prompt of an item."""
-    # matteoattimonelli/CIRCUS, retrieval/generate_retrieval_data.py joins instruction and text by a newline.
-    text = "\n".join(filter(None, (item.instruction, item.text)))
-    return f"{PLACEHOLDER} {text or IMAGE_PROMPT}" if item.has_image else text
+    return f"{PLACEHOLDER} {item.lines or IMAGE_PROMPT}" if item.has_image else item.lines
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2VLModel",
     layout=layout,
     # TIGER-AI-Lab/VLM2Vec, src/arguments.py: the defaults of resize_min_pixels and resize_max_pixels
-    min_pixels=4 * _TOKEN_PIXELS,
-    max_pixels=1280 * _TOKEN_PIXELS,
+    min_pixels=4 * TOKEN_PIXELS,
+    max_pixels=1280 * TOKEN_PIXELS,
     positions=Positions.SEQUENTIAL,
 )
 

@@ -28,6 +28,7 @@ from circus_bench.benchmark import Condition, Protocol, ReferencePolicy
 from circus_bench.encoding import Alarm
 from circus_bench.errors import CircusError, FormatError, MismatchError
 from circus_bench.files import read_json, to_json, write_json
+from circus_bench.models.pool import pool
 from circus_bench.release.published import SCORES
 from circus_bench.release.verdicts import PUBLISHED, published
 from circus_bench.runs import Run
@@ -145,6 +146,10 @@ class TestTranscription:
         ids = [shipped.ids[model] for model in shipped.benchmarks[name].models]
         assert len(ids) == 11
         assert all(any(i in of for of in ids) for i in published(name).origin.pool)
+
+    def test_every_model_goes_by_the_name_under_which_it_is_loaded(self, shipped: PublishedScores) -> None:
+        names = {model.name for model in pool()}
+        assert all(names.intersection(ids) for ids in shipped.ids.values())
 
     def test_every_caveat_is_about_something_published_and_names_its_source(self, shipped: PublishedScores) -> None:
         assert all(c.what and c.why and c.source for c in shipped.caveats)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,3 +15,9 @@ def one_thread() -> Iterator[None]:
 
     with one_thread():
         yield
+
+
+@pytest.fixture(scope="module")
+def encoder(load_tiny: Callable[[], Any]) -> Any:
+    """The encoder that the module's own fixture `load_tiny` loads."""
+    return load_tiny()

@@ -1,19 +1,18 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from embedder_contract import EmbedderContract, images, padded_on, query
-from mteb.models import EncoderProtocol
+from embedder_contract import EmbedderContract, images, query
 from PIL import Image
 from tiny_e5_omni import save_tiny_e5_omni
 from tiny_qwen import DIM
 
-from circus_bench.errors import EmbeddingError
 from circus_bench.models.e5_omni import FAMILY, layout, load, metas
-from circus_bench.models.qwen_vl import Item
+from circus_bench.models.embedder import Item
 
 NAME = "Haon-Chen/e5-omni-7B"
 START = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
@@ -28,8 +27,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def encoder(folder):
-    return load(NAME, path=folder)
+def load_tiny(folder):
+    return partial(load, NAME, path=folder, device="cpu")
 
 
 class TestContract(EmbedderContract):
@@ -75,10 +74,6 @@ def test_images_keep_the_resolution_range_of_the_published_code():
     assert (FAMILY.min_pixels, FAMILY.max_pixels) == (3136, 12_845_056)
 
 
-def test_it_is_an_mteb_encoder(encoder):
-    assert isinstance(encoder, EncoderProtocol)
-
-
 def test_inputs_with_and_without_image_share_a_batch(encoder):
     items = [asked("a dog"), asked("a dog", image=False)]
     together = encoder.embed(items, [images()[0], None])
@@ -109,26 +104,3 @@ def test_the_embedding_is_what_the_model_cards_code_gives(encoder):
         output = encoder.model(**encoder.tensors([item], images()[:1]), output_hidden_states=True, return_dict=True)
     expected = torch.nn.functional.normalize(output.hidden_states[-1][:, -1], dim=-1)
     np.testing.assert_allclose(encoder.embed([item], images()[:1]), expected, atol=1e-6)
-
-
-def test_padding_on_the_other_side_changes_nothing(encoder):
-    batch = {"image": images(), "text": ["a", "a dog", "a dog on a beach"]}
-    np.testing.assert_allclose(query(encoder, batch), query(padded_on("right", encoder), batch), atol=1e-5)
-
-
-def test_a_lower_precision_can_be_asked_for(folder):
-    encoder = load(NAME, path=folder, dtype="bfloat16")
-    vectors = query(encoder, {"image": images()})
-    assert encoder.model.dtype == torch.bfloat16
-    assert vectors.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-
-
-def test_two_loads_give_the_same_bytes(folder, encoder):
-    batch = {"image": images()}
-    assert query(encoder, batch).tobytes() == query(load(NAME, path=folder), batch).tobytes()
-
-
-def test_a_text_with_the_image_token_is_refused(encoder):
-    with pytest.raises(EmbeddingError, match="IMAGE"):
-        query(encoder, {"image": images()[:1], "text": ["show <|IMAGE|> again"]})

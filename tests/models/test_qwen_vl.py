@@ -20,17 +20,9 @@ from tokenizers.processors import TemplateProcessing
 from circus_bench.benchmark import Condition
 from circus_bench.encoding import BenchmarkEncoder
 from circus_bench.errors import EmbeddingError, FormatError
-from circus_bench.models.qwen_vl import (
-    IMAGE,
-    Item,
-    Parts,
-    Pooling,
-    Positions,
-    QwenVLEncoder,
-    QwenVLFamily,
-    load_qwen_vl,
-    task_instruction,
-)
+from circus_bench.models.batches import task_instruction
+from circus_bench.models.embedder import Item, Parts, Pooling
+from circus_bench.models.qwen_vl import IMAGE, Positions, QwenVLEncoder, QwenVLFamily, load_qwen_vl
 from circus_bench.store import EmbeddingStore
 
 CLASSES = {"qwen2_vl": "Qwen2VLModel", "qwen2_5_vl": "Qwen2_5_VLModel", "qwen3_vl": "Qwen3VLModel"}

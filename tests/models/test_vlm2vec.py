@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from embedder_contract import TEXTS, EmbedderContract, images, padded_on, query
+from embedder_contract import TEXTS, EmbedderContract, images, query
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny_qwen import save_tiny_qwen
 from transformers import Qwen2VLModel
 
 from circus_bench.errors import FormatError
-from circus_bench.models.qwen_vl import Item
+from circus_bench.models.embedder import Item
 from circus_bench.models.vlm2vec import layout, load, metas
 
 NAME = "VLM2Vec/VLM2Vec-V2.0"
@@ -51,8 +52,8 @@ def adapter(tmp_path_factory, base):
 
 
 @pytest.fixture(scope="module")
-def encoder(base, adapter):
-    return load(NAME, path=adapter, base_path=base, device="cpu")
+def load_tiny(base, adapter):
+    return partial(load, NAME, path=adapter, base_path=base, device="cpu")
 
 
 class TestContract(EmbedderContract):
@@ -99,11 +100,6 @@ def test_image_tokens_are_counted_one_by_one(encoder):
     assert tensors["position_ids"].tolist() == [[list(range(length))]] * 3
 
 
-def test_padding_side_does_not_matter(encoder):
-    batch = {"image": images(), "text": TEXTS}
-    np.testing.assert_allclose(query(padded_on("left", encoder), batch), query(encoder, batch), atol=1e-5)
-
-
 def test_images_have_4_to_1280_tokens(encoder):
     # Four tokens are 56 x 56 pixels. 2000 x 1500 exceeds 1280 x 784 pixels by a factor of 1.729 a side, which leaves
     # 41.3 x 30.98 tokens of 28 x 28 pixels, rounded down.
@@ -111,13 +107,6 @@ def test_images_have_4_to_1280_tokens(encoder):
         [Item(False, "", True, "")] * 2, [Image.new("RGB", (9, 9)), Image.new("RGB", (2000, 1500))]
     )
     assert tensors["mm_token_type_ids"].sum(1).tolist() == [4, 41 * 30]
-
-
-def test_bfloat16_is_close_to_float32(encoder, base, adapter):
-    half = load(NAME, path=adapter, base_path=base, device="cpu", dtype="bfloat16")
-    assert half.model.dtype == torch.bfloat16
-    batch = {"image": images(), "text": TEXTS}
-    assert (query(half, batch) * query(encoder, batch)).sum(1).min() > 0.95
 
 
 def test_adapter_without_known_base_is_an_error(adapter):

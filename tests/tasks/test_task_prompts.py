@@ -13,9 +13,9 @@ from standins import StandIn
 
 from circus_bench.benchmark import Condition
 from circus_bench.encoding import BenchmarkEncoder
+from circus_bench.registration import register
 from circus_bench.sources.cirr import INSTRUCTION
 from circus_bench.store import EmbeddingStore
-from circus_bench.tasks import register
 from circus_bench.tasks.circus_cirr import CircusCIRR
 from circus_bench.tasks.circus_lasco import CircusLaSCo
 

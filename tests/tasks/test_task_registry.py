@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import mteb
 
-from circus_bench.tasks import register
+from circus_bench.registration import register
 from circus_bench.tasks.registry import register_benchmarks, register_tasks, task_classes
 
 NAMES = ["CIRCUS-CIRR", "CIRCUS-FashionIQ", "CIRCUS-LaSCo", "CIRCUS-CIRCO", "CIRCUS-Scenes", "RMIR"]

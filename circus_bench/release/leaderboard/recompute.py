@@ -97,7 +97,8 @@ def _read_entries(folder: Path, board: Board, refusals: list[Refusal]) -> list[t
         except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             refusals.append(Refusal(Reason.UNREADABLE, where, f"no list of results ({error!r})"))
             continue
-        entries += [(where, entry) for entry in found if entry.dataset_id == board.dataset]
+        # Upper case and lower case name the same repository to a reader of the leaderboard.
+        entries += [(where, entry) for entry in found if str(entry.dataset_id).casefold() == board.dataset.casefold()]
     return entries
 
 
@@ -165,7 +166,9 @@ def _head_refusals(
     if slug(manifest["benchmark"]) != benchmark:
         message = f"the Run is on {manifest['benchmark']!r}, not on {benchmark}"
         yield Refusal(Reason.WRONG_FINGERPRINT, where, message)
-    if not Fingerprint(**manifest["fingerprint"]).matches(Fingerprint(**written["fingerprint"])):
+    fingerprint = Fingerprint(**manifest["fingerprint"])
+    # Without a hash of its images a Run would match whatever images it was made on.
+    if fingerprint.images is None or not fingerprint.matches(Fingerprint(**written["fingerprint"])):
         message = f"the Run was not made on the version of {benchmark} in {board.folder}"
         yield Refusal(Reason.WRONG_FINGERPRINT, where, message)
     if manifest["n_gallery"] != len(truth.gallery.ids):

@@ -21,7 +21,6 @@ from circus_bench.sources.scenes.world import (
     Scene,
     Thing,
     code,
-    random_scene,
     things,
     with_cells,
 )
@@ -56,7 +55,6 @@ _EDIT_WORDS = """
     left right and then object one shape , : something any image anything different scenes containing
 """
 WORD_PATTERN = "[a-z]+|[,:]"
-MAX_WORDS = 39
 
 
 class Has(NamedTuple):
@@ -356,10 +354,3 @@ _EDITORS = {
     "background": _background,
     "flip": _flip,
 }
-
-
-def describe_anew(rng: random.Random, *, detail: float) -> Edit:
-    """An edit that replaces the whole scene by another, which it describes."""
-    scene = random_scene(rng, rng.choice((1, 2, 3)))
-    text, claims = caption(rng, scene, detail=detail)
-    return Edit(rng.choice(REPLACEMENTS).format(text), scene, claims, "replace")

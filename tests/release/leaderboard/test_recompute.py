@@ -138,6 +138,11 @@ class TestHead:
         change_manifest(doctored, fingerprint=dataclasses.asdict(Fingerprint("another", None)))
         assert refusals(doctored, board).keys() == {Reason.WRONG_FINGERPRINT}
 
+    def test_a_fingerprint_without_images(self, doctored: Path, board: Board) -> None:
+        fingerprint = read_json(doctored / RUN / MANIFEST_FILE)["fingerprint"]
+        change_manifest(doctored, fingerprint={**fingerprint, "images": None})
+        assert refusals(doctored, board).keys() == {Reason.WRONG_FINGERPRINT}
+
     def test_another_benchmark_under_a_copied_fingerprint(self, doctored: Path, board: Board) -> None:
         change_manifest(doctored, benchmark="easier")
         assert refusals(doctored, board).keys() == {Reason.WRONG_FINGERPRINT}
@@ -373,6 +378,11 @@ class TestEntries:
         found = refusals(doctored, board)
         assert found.keys() == {Reason.MISSING_ENTRY}
         assert found[Reason.MISSING_ENTRY].ids == ("made_full_text_only",)
+
+    def test_a_second_entry_for_the_dataset_in_upper_case(self, doctored: Path, board: Board) -> None:
+        second = [{"dataset": {"id": DATASET.upper(), "task_id": "made_v", "revision": REVISION}, "value": 100}]
+        (doctored / ".eval_results" / "other.yaml").write_text(yaml.safe_dump(second))
+        assert refusals(doctored, board)[Reason.DUPLICATE_ENTRY].ids == ("made_v",)
 
     def test_a_second_entry_in_another_file(self, doctored: Path, board: Board) -> None:
         second = [{"dataset": {"id": DATASET, "task_id": "made_v", "revision": REVISION}, "value": 100}]

@@ -1,0 +1,304 @@
+"""What the embedders on a multimodal language model have in common: a prompt in, a hidden state out.
+
+A family is an `EmbedderFamily`: data, and one pure function that writes the prompt. Its encoder is an `Embedder`, which
+says how a batch becomes tensors (`tensors`) and, where a family does otherwise, what is run (`hidden_states`) and which
+tokens and states make the embedding (`pooled_tokens`, `pool`). Importing this module loads no torch.
+
+The image placeholder of a prompt is expanded here to one token for each place that the image takes. The tokenizer may
+append tokens of its own to a prompt, as it does in the code of the authors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.types import PromptType
+
+from circus_bench.errors import EmbeddingError, FormatError
+from circus_bench.models.batches import columns, task_instruction
+
+if TYPE_CHECKING:
+    import torch
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.types import BatchedInput
+    from PIL.Image import Image
+    from torch.utils.data import DataLoader
+
+_logger = logging.getLogger(__name__)
+
+
+class Pooling(StrEnum):
+    """Which of the last hidden states becomes the embedding."""
+
+    LAST = "last"
+    """That of the last token which is not padding."""
+    MEAN = "mean"
+    """The mean over all tokens which are not padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One input, as the layout of a family sees it.
+
+    Attributes:
+        is_query: a query, or else a document of the gallery.
+        instruction: the benchmark's instruction; empty for documents and where there is none, as in the image-only
+            condition.
+        has_image: whether there is an image, which the layout then writes as one placeholder.
+        text: the text; empty when there is none.
+    """
+
+    is_query: bool
+    instruction: str
+    has_image: bool
+    text: str
+
+    @property
+    def lines(self) -> str:
+        """The instruction and the text, a line each; empty when there is neither.
+
+        So the CIRCUS paper joins them (matteoattimonelli/CIRCUS, retrieval/generate_retrieval_data.py); a family takes
+        it where its authors show no composed query.
+        """
+        return "\n".join(filter(None, (self.instruction, self.text)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderFamily:
+    """What tells one family of embedders from another.
+
+    Attributes:
+        layout: writes the prompt of an item, with one placeholder if it has an image.
+        image_token: the placeholder.
+        max_tokens: longer inputs lose the end of their text.
+        pooling: see `Pooling`.
+        padding_side: where the shorter inputs of a batch are padded.
+    """
+
+    layout: Callable[[Item], str]
+    image_token: str
+    max_tokens: int = 32768
+    pooling: Pooling = Pooling.LAST
+    padding_side: Literal["left", "right"] = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A checkpoint in memory.
+
+    Attributes:
+        model: a transformers model, in evaluation mode.
+        tokenizer: a transformers tokenizer.
+        image_processor: what prepares images for the model; each encoder says what it asks of it.
+    """
+
+    model: Any
+    tokenizer: Any
+    image_processor: Any
+
+
+class Embedder(AbsEncoder):
+    """Images, texts or pairs of both to unit vectors.
+
+    Args:
+        family: see `EmbedderFamily`.
+        parts: the checkpoint.
+    """
+
+    def __init__(self, family: EmbedderFamily, parts: Parts) -> None:
+        self.family = family
+        self.model: Any = parts.model
+        self.tokenizer = parts.tokenizer
+        self.image_processor = parts.image_processor
+        self.image_token_id: int = self.tokenizer.convert_tokens_to_ids(family.image_token)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        device: torch.device = self.model.device
+        return device
+
+    def encode(
+        self,
+        inputs: DataLoader[BatchedInput],
+        *,
+        task_metadata: TaskMetadata | None = None,
+        hf_split: str = "",  # noqa: ARG002
+        hf_subset: str = "",  # noqa: ARG002
+        prompt_type: PromptType | None = None,
+        show_progress_bar: bool = False,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> npt.NDArray[np.float32]:
+        """Embed every batch of a loader.
+
+        Args:
+            inputs: batches with the key `image` (PIL images), `text`, or both.
+            task_metadata: its `prompt` is the instruction of queries; none is used when it has none.
+            hf_split: not used.
+            hf_subset: not used.
+            prompt_type: documents get no instruction of the task; whatever is not a document is a query.
+            show_progress_bar: whether to show a progress bar.
+            kwargs: not used; mteb passes the batch size, which the loader already has.
+
+        Returns:
+            float32 unit vectors, shape (inputs, dim).
+
+        Raises:
+            EmbeddingError: a batch has neither images nor texts, or an input cannot be shown to the model.
+        """
+        from tqdm import tqdm
+
+        is_query = prompt_type != PromptType.document
+        instruction = task_instruction(task_metadata) if is_query else ""
+        vectors = []
+        for batch in tqdm(inputs, desc="encoding", disable=not show_progress_bar):
+            images, texts = columns(batch)
+            pairs = zip(images, texts, strict=True)
+            items = [Item(is_query, instruction, image is not None, text) for image, text in pairs]
+            vectors.append(self.embed(items, images))
+        return np.concatenate(vectors)
+
+    def embed(self, items: Sequence[Item], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
+        """Embed one batch.
+
+        Args:
+            items: what to show.
+            images: the image of each item, None where it has none.
+
+        Returns:
+            float32 unit vectors, shape (items, dim).
+        """
+        import torch
+
+        with torch.inference_mode():
+            tensors = self.tensors(items, images)
+            pooled = self.pool(self.hidden_states(tensors), self.pooled_tokens(items, tensors["attention_mask"]))
+            unit: npt.NDArray[np.float32] = torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy()
+        return unit
+
+    @abstractmethod
+    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+        """Prepare one batch for the model.
+
+        Returns:
+            `input_ids` and `attention_mask` (int64 [items, tokens]), and what else the model takes, all on its device.
+
+        Raises:
+            EmbeddingError: an input cannot be shown to the model.
+        """
+
+    def hidden_states(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Run the model.
+
+        Returns:
+            the last hidden states [items, tokens, dim], after the final norm.
+        """
+        backbone = getattr(self.model, "model", self.model)
+        states: torch.Tensor = backbone(**tensors, use_cache=False).last_hidden_state
+        return states
+
+    def pooled_tokens(self, items: Sequence[Item], mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """Which tokens `pool` takes the embedding from: all but padding, unless a family leaves out more.
+
+        Args:
+            items: the rows.
+            mask: 1 for tokens, 0 for padding, [items, tokens].
+        """
+        return mask
+
+    def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Make one vector of the hidden states of each item.
+
+        Args:
+            states: [items, tokens, dim].
+            mask: 1 for the tokens that take part, else 0, [items, tokens].
+
+        Returns:
+            [items, dim], in the dtype of the model for `Pooling.LAST`, float32 for `Pooling.MEAN`.
+        """
+        import torch
+
+        if self.family.pooling is Pooling.MEAN:
+            weights = mask.unsqueeze(-1).float()
+            return (states.float() * weights).sum(1) / weights.sum(1)
+        places = torch.arange(mask.shape[1], device=mask.device)
+        last = (mask * places).argmax(-1)
+        return states[torch.arange(len(states), device=states.device), last]
+
+    def tokens(self, item: Item, image_tokens: int) -> list[int]:
+        """The token ids of an item, cut to the length that the model reads.
+
+        Args:
+            item: what to show.
+            image_tokens: how many places its image takes, 0 where it has none.
+
+        Raises:
+            EmbeddingError: its text contains the image token, or its image alone is too long.
+        """
+        ids = self._tokenized(item)
+        while (excess := len(ids) + max(image_tokens - 1, 0) - self.family.max_tokens) > 0:
+            shortened = self._shortened(item.text, excess)
+            _logger.warning("cut a text of %d characters to %d", len(item.text), len(shortened))
+            item = dataclasses.replace(item, text=shortened)
+            ids = self._tokenized(item)
+        if item.has_image:
+            place = ids.index(self.image_token_id)
+            ids[place : place + 1] = [self.image_token_id] * image_tokens
+        return ids
+
+    def padded(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Rows of token ids as `input_ids` and `attention_mask`, int64 [rows, most tokens]."""
+        import torch
+
+        length = max(len(row) for row in rows)
+        ids = torch.full((len(rows), length), self.tokenizer.pad_token_id)
+        mask = torch.zeros_like(ids)
+        for index, row in enumerate(rows):
+            place = slice(length - len(row), length) if self.family.padding_side == "left" else slice(len(row))
+            ids[index, place] = torch.tensor(row)
+            mask[index, place] = 1
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def on_device(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The same tensors where the model computes."""
+        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+
+    def check_image_token(self, configured: int) -> None:
+        """Refuse a tokenizer whose image token is not the one that the model's configuration names.
+
+        Raises:
+            FormatError: it is not.
+        """
+        if configured != self.image_token_id:
+            raise FormatError(
+                f"the tokenizer has {self.family.image_token!r} as token {self.image_token_id}, the model's "
+                f"configuration says {configured}; they belong to different checkpoints"
+            )
+
+    def _tokenized(self, item: Item) -> list[int]:
+        ids: list[int] = self.tokenizer(self.family.layout(item))["input_ids"]
+        if ids.count(self.image_token_id) != item.has_image:
+            raise EmbeddingError(
+                f"the prompt of {item.text!r} has {ids.count(self.image_token_id)} image tokens instead of "
+                f"{int(item.has_image)}; a text must not contain {self.family.image_token!r}"
+            )
+        return ids
+
+    def _shortened(self, text: str, excess: int) -> str:
+        """The text without its last tokens, `excess` in number."""
+        offsets = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        if len(offsets) < excess:
+            raise EmbeddingError(
+                f"an image and its prompt take more than the {self.family.max_tokens} tokens that the model reads, "
+                f"even without the text {text!r}"
+            )
+        return text[: offsets[len(offsets) - excess][0]]
