@@ -172,7 +172,7 @@ class TestExport:
     def test_build_refuses_two_validations_of_one_benchmark(self, folder: Path, study: Path) -> None:
         invoke("validate", "export", study, "-o", folder / "v.json")
         with pytest.raises(MismatchError, match="is the second for its benchmark"):
-            invoke("build", folder / "made", "--valid", folder / "v.json", "--valid", folder / "v.json")
+            invoke("build", folder / "made", *2 * ("--valid", folder / "v.json"), "-o", folder / "circus")
 
 
 class TestAgreement:
