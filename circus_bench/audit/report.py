@@ -15,6 +15,7 @@ import numpy as np
 from circus_bench import __version__
 from circus_bench.audit.audit import Audit, check_audit_matches
 from circus_bench.audit.figures import Thumbnail, Thumbnails, hit_rate_figure, hit_rate_limit, k_sweep_figure, words
+from circus_bench.audit.groups import audit_by_group
 from circus_bench.audit.labels import Subset
 from circus_bench.audit.statistics import LEVEL, Estimate, proportion
 from circus_bench.benchmark import Benchmark, Condition, Query, ReferencePolicy
@@ -251,7 +252,8 @@ def _groups(audit: Audit, benchmark: Benchmark | None) -> dict[str, Any]:
         total, shortcuts = sum(counts), sum(counts[: len(Shortcut)])
         share = proportion(np.arange(total) < shortcuts)
         rows.append({"name": group or "(no group)", "counts": counts, "total": total, "shortcut": share})
-    return {"columns": [words(column) for column in columns], "rows": rows, "n": len(table)}
+    shares = audit_by_group(audit, benchmark).labels[Label.SHORTCUT]
+    return {"columns": [words(column) for column in columns], "rows": rows, "n": len(table), "shortcuts": shares}
 
 
 def _scores(audit: Audit) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circus_bench.cli import rmir_demo
+from circus_bench.cli import rmir_audit, rmir_demo
 from circus_bench.cli.output import EXIT_ATTENTION, bars, print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ for _name, _what in _STAGES.items():
     app.command(_name)(_stage_command(_name, _what))
 
 app.command("demo")(rmir_demo.demo)
+app.command("compare-judges")(rmir_audit.compare_judges)
+app.command("check")(rmir_audit.check)
+app.command("calibrate")(rmir_audit.calibrate)
 
 
 @app.command()

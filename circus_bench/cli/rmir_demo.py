@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from circus_bench.cli.output import bars, number, percent, print_by_group, print_json, print_table
+from circus_bench.cli.rmir_audit import print_judges
 
 if TYPE_CHECKING:
-    from circus_bench.rmir.analytics import JudgeReport, KeptChange
     from circus_bench.rmir.world.demo import DemoReport
     from circus_bench.rmir.world.measures import Account
 
@@ -38,7 +38,7 @@ def demo(
         return
     _print_stages(report)
     _print_tsr(report)
-    _print_judges(report.judges)
+    print_judges(report.judges)
     for pool, entry in report.audits.items():
         if entry.audit.chance:
             typer.echo(f"by chance the pool of the {pool} would call {percent(entry.audit.chance)} % a shortcut")
@@ -99,43 +99,3 @@ def _print_tsr(report: DemoReport) -> None:
             for way, check in report.tsr.items()
         ],
     )
-
-
-def _print_judges(judges: JudgeReport) -> None:
-    print_table(
-        "judges: votes in %, and what is kept without each of them",
-        ["judge", "accept", "abstain", *_KEPT],
-        [
-            [judge, percent(rates.accept), percent(rates.abstain), *_kept(judges.leave_one_out[judge])]
-            for judge, rates in judges.rates.items()
-        ],
-    )
-    agreement = ", ".join(f"{name} {number(found.estimate)}" for name, found in judges.agreement.items())
-    typer.echo(f"agreement of all judges: {agreement}\n")
-    families = judges.families
-    if families is None:
-        return
-    typer.echo(
-        f"equal votes of two judges of one family: {percent(families.within)} %, of two: {percent(families.between)} %"
-    )
-    print_table(
-        "families: votes in %, what all accept and no other judge does, and what is kept if only one judges",
-        ["family", "judges", "accept", "contradicted", *_KEPT],
-        [
-            [
-                family,
-                str(count),
-                percent(families.accept[family]),
-                percent(families.contradicted[family]),
-                *_kept(families.alone[family]),
-            ]
-            for family, count in families.judges.items()
-        ],
-    )
-
-
-_KEPT = ("queries", "positives", "gained", "lost", "deleted")
-
-
-def _kept(change: KeptChange) -> list[str]:
-    return [str(getattr(change, name)) for name in _KEPT]

@@ -156,8 +156,8 @@ def pairs_benchmark(
         seed: of the draw.
 
     Returns:
-        A benchmark `<name>-answers`, whose queries `<query>::<image>` have the image as their target and the query's id
-        in `details`.
+        A benchmark `<name>-answers`, whose queries `<query>::<image>` have the image as their target and, in `details`,
+        the query's id besides its own details, TSR among them.
 
     Raises:
         MismatchError: the Runs are about another benchmark, or retrieved nothing but what is labelled.
@@ -166,7 +166,12 @@ def pairs_benchmark(
     found = panels(benchmark, runs, chosen, k=k)
     by_id = {query.id: query for query in benchmark.queries}
     pairs = [
-        dataclasses.replace(by_id[query], id=f"{query}::{image}", targets=(image,), details={"query": query})
+        dataclasses.replace(
+            by_id[query],
+            id=f"{query}::{image}",
+            targets=(image,),
+            details={**by_id[query].details, "query": query},
+        )
         for query in sorted(found)
         for image in found[query]
         if image not in by_id[query].targets
@@ -218,3 +223,22 @@ def incomplete_queries(pairs: Benchmark, decisions: Iterable[Decision]) -> dict[
     for decision in given:
         found.setdefault(query_of[decision.query], []).append(decision.valid)
     return {query: any(valid) for query, valid in found.items() if any(valid) or None not in valid}
+
+
+def checked_validity(checked: Iterable[tuple[Benchmark, Iterable[Decision]]]) -> TsrValidity:
+    """Hold TSR against what people found.
+
+    Args:
+        checked: benchmarks that `pairs_benchmark` made, such as those of both splits, each with the decisions on it.
+
+    Raises:
+        MismatchError: decisions are about another benchmark, or the queries of a benchmark have no TSR.
+    """
+    tsr: dict[str, float | None] = {}
+    incomplete: dict[str, bool] = {}
+    for pairs, decisions in checked:
+        if lacking := [query.id for query in pairs.queries if "tsr" not in query.details]:
+            raise MismatchError(f"{pairs.name!r} was not made by the pipeline: queries without a TSR ({some(lacking)})")
+        tsr |= {str(query.details["query"]): query.details["tsr"] for query in pairs.queries}
+        incomplete |= incomplete_queries(pairs, decisions)
+    return tsr_validity(tsr, incomplete)

@@ -41,8 +41,8 @@ _RIVALS = 5
 _VISUAL, _WORDS = "world/visual", "world/words"
 
 
-# Made up, so that every kind of error shows. Judges err less than they do in earnest: here every image is a candidate
-# of several queries, and a single doubt deletes it everywhere.
+# Made up, so that every kind of error shows. Those of single votes are small, for every image is a candidate of several
+# queries here, and one doubt deletes it everywhere.
 _STRONG = Errors(
     misses=0.005, false_accepts=0.02, abstains=0.002, refusals=0.001, malformed=0.002, untidy=0.1,
     skips=0.4, flaws=0.25, unseen=0.04, tempted=0.1,
