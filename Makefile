@@ -27,6 +27,8 @@ type: $(VENV)/.dev  ## static types
 bench: $(VENV)/.dev  ## speed and memory against peers
 	$(BIN)/python benchmarks/ranking.py
 	$(BIN)/python benchmarks/mini_seeds.py
+	$(BIN)/python benchmarks/encoding.py
+	$(BIN)/python benchmarks/validation_load.py
 
 docs: $(VENV)/.dev  ## API reference in build/docs
 	$(BIN)/pdoc --docformat google --output-directory build/docs circus_bench

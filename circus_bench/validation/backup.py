@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from circus_bench.errors import CircusError
 from circus_bench.files import replacing
 from circus_bench.release.publish import PublishError, explained
 from circus_bench.validation.judgements import to_lines
 from circus_bench.validation.store import JudgementStore
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 LOG_FILE = "judgements.jsonl"
 _KEPT = 3
@@ -88,6 +92,24 @@ class Backups:
         self._written = self._written[-_KEPT:]
         return path
 
+    def restore(self) -> int:
+        """Import what the Hub holds of the log, for a server whose disk did not outlive the last one.
+
+        Returns:
+            The number of judgements that the store did not have.
+
+        Raises:
+            PublishError: the Hub cannot be asked.
+            MismatchError: the Hub holds other judgements than the store.
+        """
+        if self._hub_repo is None:
+            return 0
+        from huggingface_hub import HfApi
+
+        with explained(f"reading judgements of {self._hub_repo}", command="the server"):
+            path = _remote_log(HfApi(), self._hub_repo)
+        return self._store.import_log(path) if path else 0
+
     def commit(self) -> None:
         """Commit the log to the Hub, if a repository was named and there are new judgements.
 
@@ -125,7 +147,8 @@ def commit_log(lines: str, repo: str, *, message: str) -> None:
     """Commit a log to a private dataset repository, which is made if need be. The token is huggingface_hub's.
 
     Raises:
-        PublishError: the repository is public, or the Hub did not take the commit.
+        PublishError: the repository is public or holds judgements that this log lacks, or the Hub did not take the
+            commit.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -135,8 +158,22 @@ def commit_log(lines: str, repo: str, *, message: str) -> None:
         info = api.repo_info(repo, repo_type="dataset")
         if not info.private:
             raise PublishError(f"{repo} is public; judgements go to a private repository only")
+        held = _remote_log(api, repo)
+        lacking = {*held.read_text(encoding="utf-8").splitlines()} - {*lines.splitlines()} if held else set()
+        if lacking:
+            raise PublishError(f"{repo} holds {len(lacking)} judgements that this log lacks; import them first")
         operation = CommitOperationAdd(path_in_repo=LOG_FILE, path_or_fileobj=lines.encode())
         api.create_commit(repo, [operation], commit_message=message, repo_type="dataset", parent_commit=info.sha)
+
+
+def _remote_log(api: HfApi, repo: str) -> Path | None:
+    """The log that a repository holds, downloaded; None where there is none."""
+    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(api.hf_hub_download(repo, LOG_FILE, repo_type="dataset"))
+    except (EntryNotFoundError, RepositoryNotFoundError):
+        return None
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -62,7 +62,10 @@ class Study:
 
     def save(self, folder: Path) -> None:
         """Write `study.json`."""
-        write_json(folder / STUDY_FILE, {**dataclasses.asdict(self), "schema_version": SCHEMA_VERSION})
+        content = {**dataclasses.asdict(self), "schema_version": SCHEMA_VERSION}
+        for step in content["rubric"]["steps"]:
+            step["reasons"] = list(step["reasons"].items())  # the file's objects are sorted, reasons have their order
+        write_json(folder / STUDY_FILE, content)
 
     @classmethod
     def load(cls, folder: Path) -> Study:
@@ -77,7 +80,7 @@ class Study:
             raise FormatError(f"{path}: not a study of schema version {SCHEMA_VERSION}")
         try:
             rubric = content["rubric"]
-            rubric["steps"] = tuple(Step(**step) for step in rubric["steps"])
+            rubric["steps"] = tuple(Step(**{**step, "reasons": dict(step["reasons"])}) for step in rubric["steps"])
             rubric["follow_ups"] = tuple(FollowUp(**entry) for entry in rubric["follow_ups"])
             content["rubric"] = Rubric(**rubric)
             content["items"] = tuple(Item(**{**item, "panel": tuple(item["panel"])}) for item in content["items"])

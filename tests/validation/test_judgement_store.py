@@ -346,13 +346,12 @@ class TestHub:
         with LoopbackHub().running() as running:
             yield running
 
-    def commit(self, hub: LoopbackHub, study: Path, *, times: int = 1) -> subprocess.CompletedProcess[str]:
+    def client(self, hub: LoopbackHub, study: Path, work: str) -> subprocess.CompletedProcess[str]:
         code = (
             "import sys; from pathlib import Path; from circus_bench.validation.app import open_store\n"
             "from circus_bench.validation.backup import Backups\n"
             "store = open_store(Path(sys.argv[1]))\n"
-            "backups = Backups(store, Path(sys.argv[1]) / 'backups', hub_repo='group/judgements')\n"
-            f"for _ in range({times}): backups.commit()"
+            "backups = Backups(store, Path(sys.argv[1]) / 'backups', hub_repo='group/judgements')\n" + work
         )
         environment = {**os.environ, **hub.environment(study / "home")}
         command = [sys.executable, "-c", code, str(study)]
@@ -368,7 +367,7 @@ class TestHub:
         return tmp_path
 
     def test_the_log_is_committed_to_a_private_repository_once(self, hub: LoopbackHub, study: Path) -> None:
-        done = self.commit(hub, study, times=2)
+        done = self.client(hub, study, "backups.commit(); backups.commit()")
         assert done.returncode == 0, done.stderr
         assert hub.repositories["group/judgements"].private
         commits = hub.commits("group/judgements")
@@ -380,9 +379,26 @@ class TestHub:
 
         hub.repositories["group/judgements"] = repo = Repository(private=False)
         repo.commit("first", {"README.md": Blob(b"public")})
-        done = self.commit(hub, study)
+        done = self.client(hub, study, "backups.commit()")
         assert "judgements go to a private repository only" in done.stderr
         assert len(hub.commits("group/judgements")) == 1
+
+    def test_a_new_disk_gets_the_log_back_before_anything_is_committed(self, hub: LoopbackHub, study: Path) -> None:
+        self.client(hub, study, "backups.commit()")
+        for path in study.glob("judgements.sqlite*"):
+            path.unlink()
+        store = open_store(study)
+        store.record(judged(STUDY.items[2].id, event="e9"))
+        store.close()
+        refused = self.client(hub, study, "backups.commit()")
+        assert "holds 1 judgements that this log lacks" in refused.stderr
+        done = self.client(hub, study, "print(backups.restore(), backups.restore(), backups.commit())")
+        assert done.stdout == "1 0 None\n", done.stderr
+        committed = hub.content(hub.commits("group/judgements")[-1].files["judgements.jsonl"])
+        assert committed.count(b"\n") == 2
+
+    def test_without_a_repository_there_is_nothing_to_restore(self, hub: LoopbackHub, study: Path) -> None:
+        assert self.client(hub, study, "print(backups.restore())").stdout == "0\n"
 
 
 def test_a_study_of_another_shape_is_stored_beside_it(tmp_path: Path) -> None:

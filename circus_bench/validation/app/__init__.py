@@ -100,12 +100,14 @@ def serve(
         host: the address to listen on; anything but the loopback interface should stand behind HTTPS.
         port: the port; 0 takes a free one.
         backup_every: judgements after which a backup is made.
-        hub_repo: a private dataset repository on the Hub, `ORG/NAME`, that the log is committed to now and then.
+        hub_repo: a private dataset repository on the Hub, `ORG/NAME`, that the log is committed to every ten minutes
+            and at the end; judgements that it holds and the database does not are imported first.
 
     Raises:
         FormatError: the folder holds no study, or a benchmark of it cannot be read.
         StoreError: the database cannot be opened.
-        MismatchError: study, benchmarks and database do not belong together.
+        PublishError: the Hub cannot be asked.
+        MismatchError: study, benchmarks, database and repository do not belong together.
     """
     _require_packages()
     from circus_bench.validation.app.server import run_server

@@ -38,7 +38,7 @@ def overview(study: Study, store: JudgementStore) -> dict[str, Any]:
             question: [_coefficient(found[statistic]) for statistic in STATISTICS]
             for question, found in ((name, agreement(table)) for name, table in questions.items())
         },
-        "overlap": agreement(labels)[Statistic.RAW].estimate.n,
+        "overlap": int((labels.counts.sum(axis=1) > 1).sum()),
         "labels": _labels(study, log),
         "drift": {rater: [_window(window) for window in row] for rater, row in windows(study, log).items()},
         "suspicions": suspicions(study, log),

@@ -31,7 +31,6 @@ APP_KEYS = {
 """Keys of the app itself; a rubric has others."""
 
 _REASON_KEYS = "abcdefhijkoqrstwx"
-_VOICES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Pages:
@@ -80,9 +79,9 @@ class Pages:
         query = self._queries[item]
         voices = self.desk.voices(item) if person.access is Access.ADJUDICATOR else []
         name_of = {image: self.pictures.name(shown.benchmark, image) for image in _images(query, shown)}
-        lettered = list(zip(_VOICES, voices, strict=False))
+        numbered = list(enumerate(voices, start=1))
         candidates = [
-            {"name": name_of[image], "voices": [letter for letter, voice in lettered if image in voice.alternatives]}
+            {"name": name_of[image], "voices": [number for number, voice in numbered if image in voice.alternatives]}
             for image in panel_order(self._study, shown, person.id)
         ]
         former = self._store.last(item, person)
@@ -98,7 +97,7 @@ class Pages:
             training=item in worklist.training,
             put_off=item in worklist.later,
             adjudicating=person.access is Access.ADJUDICATOR,
-            voices=lettered,
+            voices=numbered,
         )
         large = [f"/images/{name_of[image]}" for image in (query.reference, *query.targets[:1])]
         return {

@@ -34,9 +34,9 @@ class Site:
     limit: AttemptLimit
 
     @property
-    def session_cookie(self) -> str:
+    def token_cookie(self) -> str:
         """Cookies are not separated by port, so that studies side by side need names of their own."""
-        return f"session_{opaque(self.study, 'cookie')[:8]}"
+        return f"token_{opaque(self.study, 'cookie')[:8]}"
 
     @property
     def visit_cookie(self) -> str:
@@ -53,7 +53,7 @@ TheSite = Annotated[Site, Depends(_site)]
 
 
 def _person(request: Request, site: TheSite) -> Person:
-    token = request.cookies.get(site.session_cookie, "")
+    token = request.cookies.get(site.token_cookie, "")
     person = site.store.person_of(token) if token else None
     if person is None:
         raise HTTPException(401, "sign in first")
@@ -110,7 +110,7 @@ class Answer(Delivery):
 @router.get("/")
 def home(request: Request, site: TheSite) -> Response:
     """Where a person starts."""
-    token = request.cookies.get(site.session_cookie, "")
+    token = request.cookies.get(site.token_cookie, "")
     person = site.store.person_of(token) if token else None
     if person is None:
         return RedirectResponse("/sign-in", 303)
@@ -135,7 +135,7 @@ def sign_in(request: Request, site: TheSite, body: SignIn) -> Response:
         site.limit.failed(address)
         raise HTTPException(401, "this link is not valid (any more); ask the study's owner for a new one")
     answer = JSONResponse({"to": "/"})
-    _set_cookie(request, answer, site.session_cookie, body.token.strip())
+    _set_cookie(request, answer, site.token_cookie, body.token.strip())
     return answer
 
 
@@ -143,7 +143,7 @@ def sign_in(request: Request, site: TheSite, body: SignIn) -> Response:
 def sign_out(site: TheSite) -> Response:
     """Forget the cookie."""
     answer = JSONResponse({"to": "/sign-in"})
-    answer.delete_cookie(site.session_cookie)
+    answer.delete_cookie(site.token_cookie)
     return answer
 
 
@@ -209,13 +209,12 @@ def record(site: TheSite, person: TheJudge, body: Answer) -> Response:
     item = _own(site, person, body.item)
     if body.sound == bool(body.flags):
         raise HTTPException(422, "a query is either sound, or something is wrong with it")
-    rubric = site.study.rubric
     receipt = site.store.record(
         Judgement(
             item=item,
             rater=person.id,
-            label=rubric.label_of(body.flags),
-            flags=tuple(step.id for step in rubric.steps if step.id in body.flags),
+            label=site.study.rubric.label_of(body.flags),
+            flags=tuple(body.flags),
             reasons=tuple(body.reasons),
             answers=body.answers,
             alternatives=site.pages.alternatives(item, body.alternatives),

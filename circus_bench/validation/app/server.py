@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -27,19 +27,13 @@ _LOG = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
 
 
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
 def build_app(
-    study: Study, benchmarks: Mapping[str, Benchmark], store: JudgementStore, *, backups: Backups | None = None
+    study: Study, benchmarks: Mapping[str, Benchmark], store: JudgementStore, *, lifespan: Lifespan | None = None
 ) -> FastAPI:
-    """Make the app; see `circus_bench.validation.app.create_app`."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if backups is None:
-            yield
-        else:
-            with backups.running():
-                yield
-
+    """Make the app; see `circus_bench.validation.app.create_app`. `lifespan` surrounds the time of its service."""
     app = FastAPI(title=study.name, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.site = site = Site(study, store, Pages(study, benchmarks, store), AttemptLimit())
     app.include_router(router)
@@ -61,11 +55,18 @@ def run_server(
     study = store.study
     benchmarks = {name: Benchmark.load(study_folder / folder) for name, folder in study.benchmarks.items()}
     backups = Backups(store, study_folder / "backups", every=backup_every, hub_repo=hub_repo)
-    app = build_app(study, benchmarks, store, backups=backups)
-    try:
-        uvicorn.run(app, host=host, port=port, log_level="info", access_log=False, server_header=False)
-    finally:
-        store.close()
+    restored = backups.restore()
+    if restored:
+        _LOG.warning("%d judgements were imported from %s", restored, hub_repo)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # Not after `uvicorn.run`: that ends the process by the signal which stopped it.
+        with closing(store), backups.running():
+            yield
+
+    app = build_app(study, benchmarks, store, lifespan=lifespan)
+    uvicorn.run(app, host=host, port=port, log_level="info", access_log=False, server_header=False)
 
 
 def _refused(request: Request, error: Exception) -> Response:

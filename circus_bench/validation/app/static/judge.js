@@ -8,6 +8,7 @@ const outbox = new Outbox(document.body.dataset.outbox);
 const viewer = new Viewer();
 const stage = id("stage");
 
+let busy = false; // from saving an item until the next one is shown
 let sent = null; // key of the delivery that the item on the screen waits for
 let ahead = []; // items to come, for the time without a network
 let conflict = null;
@@ -73,6 +74,7 @@ function judgement() {
 
 function show(item) {
   stage.innerHTML = item.html;
+  busy = false;
   sent = coming = null;
   shownBefore = 0;
   shownSince = performance.now();
@@ -127,12 +129,15 @@ function lock(locked) {
 }
 
 async function deliver(path, body) {
-  if (sent || coming) return;
+  if (busy) return;
+  busy = true;
   lock(true);
   sent = outbox.add(path, body);
   await outbox.flush();
-  // Another tab may have delivered it.
-  if (sent && !outbox.has(sent)) goTo(null);
+  if (sent && !outbox.has(sent)) {
+    sent = null; // another tab has delivered it
+    goTo(null);
+  }
 }
 
 function save() {
@@ -142,10 +147,11 @@ function save() {
 }
 
 function advance(content) {
+  busy = true;
+  sent = null;
   id("progress").innerHTML = content.progress;
   if (content.feedback) {
     coming = content;
-    sent = null;
     id("feedback").innerHTML = content.feedback;
     id("feedback").hidden = false;
     id("waiting").hidden = true;
@@ -157,12 +163,13 @@ function advance(content) {
 outbox.addEventListener("acknowledged", ({ detail }) => {
   const here = form();
   // An item that was judged before a reload is not asked for a second time.
-  if (detail.key === sent || (here && !sent && detail.body.item === here.dataset.item)) advance(detail.content);
+  if (detail.key === sent || (here && !busy && detail.body.item === here.dataset.item)) advance(detail.content);
   else id("progress").innerHTML = detail.content.progress;
 });
 outbox.addEventListener("refused", ({ detail }) => {
   say(`Not saved: ${detail.content.error}`, "bad");
   if (detail.key === sent) {
+    busy = false;
     sent = null;
     lock(false);
     id("problem").textContent = `The server refused this judgement: ${detail.content.error}`;
@@ -194,23 +201,24 @@ function say(text, kind) {
 }
 
 function settle(replace) {
-  const { key, body, content } = conflict;
-  const waited = key === sent;
+  const { body, content } = conflict;
+  const waited = conflict.key === sent;
+  outbox.remove(conflict.key);
   conflict = null;
   id("conflict").close();
-  outbox.remove(key);
   if (waited) sent = null;
   if (replace) {
     const { event: _, ...again } = body;
-    if (waited) deliver("/judgements", { ...again, replaces: content.stored.version });
-    else outbox.add("/judgements", { ...again, replaces: content.stored.version }), outbox.flush();
+    const key = outbox.add("/judgements", { ...again, replaces: content.stored.version });
+    if (waited) sent = key;
+    outbox.flush();
   } else if (waited) goTo(null);
 }
 
 async function undo() {
   const item = form()?.dataset.item;
   if (!item) return document.querySelector("#finished a.button")?.click();
-  if (sent || coming) return;
+  if (busy) return;
   try {
     const before = await fetchItem(`/items/before?item=${item}`);
     if (before.item) show(before);
@@ -261,14 +269,21 @@ function moveInPanel(event) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { target, key } = event;
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog) {
+    // The browser would close it a moment later, and the key after that would be lost.
+    if (key === "Escape" && dialog !== id("conflict")) dialog.close();
+    return;
+  }
   if (target.matches("textarea")) {
     if (key === "Escape") target.blur();
     return;
   }
   if (key === "Enter") {
-    if (target.matches("button, a, summary") || !form()) return;
+    // Right after a dialog was closed, the focus may still be on a button in it.
+    if ((target.matches("button, a, summary") && target.checkVisibility()) || !form()) return;
     event.preventDefault();
     if (!coming) save();
     return;
@@ -307,3 +322,4 @@ id("conflict").addEventListener("cancel", (event) => event.preventDefault()); //
 
 if (form()) prepare();
 outbox.flush();
+document.body.dataset.ready = ""; // keys are heard from here on

@@ -93,8 +93,8 @@ export class Outbox extends EventTarget {
   #wait(why, content) {
     const pause = PAUSES[Math.min(this.#failures++, PAUSES.length - 1)];
     this.#timer = setTimeout(() => this.flush(), pause);
-    this.#tell(why, content ?? {});
     this.#tell("change");
+    this.#tell(why, content ?? {});
   }
 
   #tell(kind, detail) {
