@@ -1,7 +1,8 @@
 """The nearest gallery images of each query, for a panel of candidates to be judged. They give no ranks.
 
-faiss is fast and exact enough to propose candidates, and no more: it rounds scores in its own way, orders ties as it
-comes across them, and says nothing of what lies beyond the k-th image. Ranks come from `circus_bench.ranking` alone.
+faiss is fast and exact enough to propose candidates, and no more: it rounds scores in its own way and orders ties as it
+comes across them. What it proposes is scored exactly, so that the outcome is the same without it. Ranks come from
+`circus_bench.ranking` alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError
-from circus_bench.ranking import ABSENT, Targets, check_embeddings, rank_targets
+from circus_bench.ranking import ABSENT, Targets, check_embeddings, longest_of, rank_targets
+from circus_bench.scorers import PairProducts, doubt_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -32,8 +34,7 @@ def nearest(queries: Floats, gallery: Floats, *, k: int, device: str | None = No
         device: `cuda` searches on the GPU, which takes a faiss that was built for it.
 
     Returns:
-        Gallery indices and scores by falling score, ties by gallery position: [n_queries, k]. Which of several images
-        tied at the end is among them is up to faiss.
+        Gallery indices and exact scores by falling score, ties by gallery position: [n_queries, k].
 
     Raises:
         EmbeddingError: an embedding is not finite or has zero length.
@@ -48,12 +49,29 @@ def nearest(queries: Floats, gallery: Floats, *, k: int, device: str | None = No
         ranking = rank_targets(queries, gallery, targets=any_target, top_k=k)
         return ranking.top, ranking.top_score
     check_embeddings(gallery, "gallery")  # faiss passes over NaN in silence
-    score, index = _search(queries, gallery, k, device)
-    order = np.lexsort((index, -score), axis=1)
-    return np.take_along_axis(index, order, axis=1), np.take_along_axis(score, order, axis=1)
+    return _nearest_of_proposed(queries, gallery, k, device)
 
 
-def _search(queries: Floats, gallery: Floats, k: int, device: str | None) -> tuple[Floats, Ints]:
+def _nearest_of_proposed(queries: Floats, gallery: Floats, k: int, device: str | None) -> tuple[Ints, Floats]:
+    """Score exactly what faiss proposes, and let it propose more where the k-th may lie beyond."""
+    products = PairProducts(gallery)
+    slack = 2 * doubt_of(queries, longest_of(gallery))
+    index, score = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+    open_ones, size = np.arange(len(queries)), k
+    while len(open_ones):
+        size = min(2 * size, len(gallery))
+        proposed = _search(queries[open_ones], gallery, size, device)
+        exact = products.of(queries)(np.repeat(open_ones, size), proposed.ravel()).reshape(proposed.shape)
+        order = np.lexsort((proposed, -exact), axis=1)[:, :k]
+        index[open_ones] = np.take_along_axis(proposed, order, axis=1)
+        score[open_ones] = np.take_along_axis(exact, order, axis=1)
+        # An image that was not proposed scores at most as much as the last one that was, but for rounding.
+        may_lie_beyond = score[open_ones, -1] - exact.min(axis=1) <= slack[open_ones]
+        open_ones = open_ones[may_lie_beyond] if size < len(gallery) else open_ones[:0]
+    return index, score
+
+
+def _search(queries: Floats, gallery: Floats, k: int, device: str | None) -> Ints:
     import faiss
 
     library: Any = faiss
@@ -62,5 +80,6 @@ def _search(queries: Floats, gallery: Floats, k: int, device: str | None) -> tup
         if not hasattr(library, "StandardGpuResources"):
             raise CircusError(f"this faiss was built without GPU support, so it cannot search on {device}")
         search = partial(library.knn_gpu, library.StandardGpuResources())
-    score, index = search(queries, gallery, k, metric=library.METRIC_INNER_PRODUCT)
-    return score, index
+    _, index = search(queries, gallery, k, metric=library.METRIC_INNER_PRODUCT)
+    found: Ints = index
+    return found

@@ -335,7 +335,7 @@ class BenchmarkEncoder:
                 self.model.name,
                 {inputs[at].name if isinstance(at, int) else at: why for at, why in error.reasons.items()},
             ) from None
-        vectors = _to_numpy(output)
+        vectors = to_numpy(output)
         if vectors.ndim != 2 or len(vectors) != len(inputs):
             raise EmbeddingError(f"{self.model.name} gave shape {vectors.shape} for {len(inputs)} inputs")
         bad = unusable_rows(vectors)
@@ -364,7 +364,7 @@ class _Shard:
     rows: NDArray[np.int64]
 
 
-def _to_numpy(output: Any) -> Floats:
+def to_numpy(output: Any) -> Floats:
     """An mteb encoder returns a numpy array or a torch tensor, of any dtype and on any device."""
     if hasattr(output, "detach"):
         output = output.detach().float().cpu().numpy()

@@ -175,7 +175,7 @@ def rank_targets(
         own = processes.share(blocks)
         if not own:
             return parts
-        scorer = scorer_of(gallery, backend=backend, longest=longest or _longest(gallery), device=device)
+        scorer = scorer_of(gallery, backend=backend, longest=longest or longest_of(gallery), device=device)
         with scorer.precision():
             for start, stop in own:
                 scores = scorer.scores(_padded(queries[start:stop], check=start == 0))
@@ -264,7 +264,7 @@ def unusable_rows(embeddings: Floats) -> Ints:
     return np.flatnonzero(~np.isfinite(squares) | (squares == 0))
 
 
-def _longest(embeddings: Floats) -> float:
+def longest_of(embeddings: Floats) -> float:
     """Length of the longest row; rows that are not finite are left to `_check_gallery`."""
     squares = np.einsum("ij,ij->i", embeddings, embeddings)
     return math.sqrt(np.max(squares, initial=0, where=np.isfinite(squares)))

@@ -148,7 +148,7 @@ def given_scores(scores: Floats) -> Scores:
     )
 
 
-class _PairProducts:
+class PairProducts:
     """Inner products of single pairs of a query and a gallery vector: taken in fp64, rounded to fp32."""
 
     def __init__(self, gallery: Floats) -> None:
@@ -187,7 +187,7 @@ class _PairProducts:
         return self._first
 
 
-def _doubt(queries: Floats, longest: float) -> Floats:
+def doubt_of(queries: Floats, longest: float) -> Floats:
     """How far a fp32 product may lie from the exact one, for each query: float32 [n_queries].
 
     The rounding errors of a sum add up like a random walk, so they grow with the root of its length; on top comes what
@@ -203,7 +203,7 @@ class _NumpyScorer:
     def __init__(self, gallery: Floats, longest: float) -> None:
         self._gallery = gallery
         self._longest = longest
-        self._pairs = _PairProducts(gallery)
+        self._pairs = PairProducts(gallery)
         self._buffer = np.empty(0, np.float32)
 
     def precision(self) -> AbstractContextManager[None]:
@@ -216,7 +216,7 @@ class _NumpyScorer:
         block = self._buffer[: shape[0] * shape[1]].reshape(shape)
         with np.errstate(invalid="ignore", over="ignore"):  # whoever asked checks what came out
             np.matmul(queries, self._gallery.T, out=block)
-        return Scores(_NumpyBlock(block), exact=self._pairs.of(queries), doubt=_doubt(queries, self._longest))
+        return Scores(_NumpyBlock(block), exact=self._pairs.of(queries), doubt=doubt_of(queries, self._longest))
 
 
 class _NumpyBlock:
@@ -277,7 +277,7 @@ class _TorchScorer:
     def __init__(self, gallery: Floats, longest: float, device: str) -> None:
         self._device = device
         self._longest = longest
-        self._pairs = _PairProducts(gallery)
+        self._pairs = PairProducts(gallery)
         self._gallery = _tensor(gallery).to(device)
 
     @contextmanager
@@ -295,7 +295,7 @@ class _TorchScorer:
 
     def scores(self, queries: Floats) -> Scores:
         block = _tensor(queries).to(self._device) @ self._gallery.T
-        return Scores(_TorchBlock(block), exact=self._pairs.of(queries), doubt=_doubt(queries, self._longest))
+        return Scores(_TorchBlock(block), exact=self._pairs.of(queries), doubt=doubt_of(queries, self._longest))
 
 
 def _tensor(vectors: Floats) -> torch.Tensor:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,14 @@ class Space:
         return len(self._place)
 
     def prepare(self) -> None:
-        """Make the folder, and write into it what sets this space apart."""
+        """Make the folder, and write into it what sets this space apart.
+
+        Raises:
+            EmbeddingError: the folder cannot be written.
+        """
         if not (self._folder / "space.json").exists():
-            write_json(self._folder / "space.json", self._key)
+            with _writing(self._folder):
+                write_json(self._folder / "space.json", self._key)
 
     def write(self, digests: Sequence[str], embeddings: Floats) -> str:
         """Add a shard.
@@ -79,7 +85,7 @@ class Space:
             The name of the shard's file.
 
         Raises:
-            EmbeddingError: the shape or dtype is another.
+            EmbeddingError: the shape or dtype is another, or the folder cannot be written.
         """
         from safetensors.numpy import save_file
 
@@ -91,7 +97,7 @@ class Space:
         self.prepare()
         rows = np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(len(digests), 32)
         path = self._folder / f"{hashlib.sha256(rows.tobytes()).hexdigest()[:16]}.safetensors"
-        with replacing(path) as temporary:
+        with _writing(self._folder), replacing(path) as temporary:
             save_file({"digests": rows, "embeddings": np.ascontiguousarray(embeddings)}, temporary)
         self._place.update(_places(path, rows))
         return path.name
@@ -186,6 +192,18 @@ class Space:
             positions.append(position)
             rows.append(row)
         return [(path, np.array(positions), np.array(rows)) for path, (positions, rows) in pairs.items()]
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, OSError) as error:  # a full disk is the former, a folder without rights the latter
+        raise EmbeddingError(
+            f"{folder}: embeddings cannot be written there ({error}); make room, or put the store elsewhere"
+        ) from error
 
 
 def _create(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float32]]:

@@ -12,6 +12,8 @@ from circus_bench.validation.study import Item, Study
 VALID, TEXT, REFERENCE, TARGET, BROAD = load_rubric().labels
 FLAGS = {VALID: (), TEXT: ("text",), REFERENCE: ("reference",), TARGET: ("target",), BROAD: ("breadth",)}
 
+PANEL = ("a", "b", "c")
+
 
 def item(number: int, *, stratum: str = "made/unresolved", **fields: Any) -> Item:
     """Item `made::<number>`."""
@@ -19,8 +21,8 @@ def item(number: int, *, stratum: str = "made/unresolved", **fields: Any) -> Ite
 
 
 def study(items: int | Sequence[Item], *, raters: Sequence[str] = ("ann", "bob", "cy")) -> Study:
-    """A study in which each rater has all items, in their order."""
-    items = [item(number) for number in range(items)] if isinstance(items, int) else items
+    """A study in which each rater has all items, in their order; a number of items have the panel `PANEL`."""
+    items = [item(number, panel=PANEL) for number in range(items)] if isinstance(items, int) else items
     assignments = {rater: tuple(entry.id for entry in items) for rater in raters}
     return Study("made", load_rubric(), 0, tuple(items), assignments, {"made": "made"})
 

@@ -34,6 +34,25 @@ def test_the_nearest_are_those_of_a_full_sort() -> None:
     assert np.array_equal(score, np.take_along_axis(scores, expected, axis=1))
 
 
+def test_of_images_tied_at_the_end_the_first_of_the_gallery_are_taken() -> None:
+    # All 300 images are alike but the last, which is the nearest. Three of the equal ones follow it.
+    gallery = np.ones((300, 2), np.float32)
+    gallery[-1] = 2
+    index, score = nearest(np.ones((2, 2), np.float32), gallery, k=4)
+    assert index.tolist() == [[299, 0, 1, 2]] * 2
+    assert score.tolist() == [[4, 2, 2, 2]] * 2
+
+
+def test_scores_are_rounded_once() -> None:
+    rng = np.random.default_rng(0)
+    queries, gallery = (rng.standard_normal((n, 96)).astype(np.float32) for n in (20, 500))
+    exact = (queries.astype(np.float64) @ gallery.T.astype(np.float64)).astype(np.float32)
+    index, score = nearest(queries, gallery, k=10)
+    expected = np.argsort(-exact, axis=1, kind="stable")[:, :10]
+    assert np.array_equal(index, expected)
+    assert np.array_equal(score, np.take_along_axis(exact, expected, axis=1))
+
+
 def test_no_more_than_the_gallery_is_found() -> None:
     index, _ = nearest(np.ones((1, 2), np.float32), np.array([[1, 0], [1, 1]], np.float32), k=50)
     assert index.tolist() == [[1, 0]]

@@ -455,4 +455,4 @@ def test_a_job_of_which_a_process_was_killed_is_launched_again_and_ends_with_the
     for name in ("ranks.parquet", "topk.parquet", "manifest.json"):
         shared, own = (tmp_path / out / "circus-bench__mini-balanced" / name for out in ("shared", "alone"))
         assert shared.read_bytes() == own.read_bytes(), name
-    assert shards(tmp_path / "shared" / "embeddings") == shards(tmp_path / "alone" / "embeddings")
+    assert shards(tmp_path / "shared" / ".embeddings") == shards(tmp_path / "alone" / ".embeddings")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from circus_bench.errors import EmbeddingError, FormatError
 from circus_bench.store import EmbeddingStore
@@ -84,6 +85,21 @@ def test_asking_for_what_was_never_written_is_an_error_with_the_count(tmp_path: 
 def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, vectors: np.ndarray) -> None:
     with pytest.raises(EmbeddingError, match="one float32 vector each"):
         EmbeddingStore(tmp_path).space(KEY).write(digests("a"), vectors)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EmbeddingError, match=f"{tmp_path / 'file'}.*embeddings cannot be written there"):
+        EmbeddingStore(tmp_path / "file").space(KEY).write(digests("a"), rows(1))
+
+
+def test_a_disk_that_fills_up_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(EmbeddingError, match=r"No space left on device\); make room"):
+        EmbeddingStore(tmp_path).space(KEY).write(digests("a"), rows(1))
 
 
 def test_shards_of_different_dimensions_are_an_error(tmp_path: Path) -> None:

@@ -74,9 +74,9 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the console script: errors that circus-bench raises on purpose become one line and exit code 4."""
+    """Entry point of the console script: what is refused, or cannot be read or written, is one line and exit code 4."""
     try:
         app()
-    except CircusError as error:
+    except (CircusError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(EXIT_INPUT)

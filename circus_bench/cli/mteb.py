@@ -17,5 +17,5 @@ def mteb(context: typer.Context) -> None:
     from circus_bench.registration import register
 
     register()
-    sys.argv = ["circus-bench mteb", *context.args]
+    sys.argv = ["circus-bench mteb", *(context.args or ["--help"])]  # mteb itself fails without a command
     main()

@@ -59,7 +59,7 @@ def check(
     `circus-bench validate serve STUDY` shows it to the raters, `circus-bench rmir calibrate STUDY` tells the outcome.
     """
     from circus_bench.benchmark import Benchmark
-    from circus_bench.rmir.completeness import answer_study, pairs_benchmark
+    from circus_bench.rmir.completeness import NOTHING_TO_CHECK, answer_study, pairs_benchmark
     from circus_bench.runs import Run
 
     source, loaded = Benchmark.load(benchmark), [Run.load(folder) for folder in runs]
@@ -67,7 +67,11 @@ def check(
     pairs.save(out / "pairs")
     answer_study(pairs, "pairs", raters=rater, per_item=per_item, seed=seed).save(out)
     checked = len({query.details["query"] for query in pairs.queries})
-    typer.echo(f"{len(pairs.queries):,} images of {checked:,} queries to be judged; the study is in {out}")
+    settled = len(pairs.source[NOTHING_TO_CHECK])
+    typer.echo(
+        f"{len(pairs.queries):,} images of {checked:,} queries are to be judged; of {settled:,} queries all retrieved "
+        f"images are labelled. The study is in {out}"
+    )
 
 
 def calibrate(

@@ -25,7 +25,7 @@ def run(
     model: Annotated[list[str], typer.Option("--model", "-m", help="Model name; may be repeated.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder that gets one folder a model.")] = None,
     store: Annotated[
-        Path | None, typer.Option(help="Folder of the embedding store.", show_default="OUT/embeddings")
+        Path | None, typer.Option(help="Folder of the embedding store.", show_default="OUT/.embeddings")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Inputs a forward pass.")] = 32,
     shard_size: Annotated[int, typer.Option(min=1, help="Inputs that a killed run may lose, for each process.")] = 256,
@@ -77,7 +77,7 @@ def run(
     runs = []
     for name in model:
         encoder = load_encoder(name, device=device)
-        embeddings = EmbeddingStore(store or out / "embeddings")
+        embeddings = EmbeddingStore(store or out / ".embeddings")  # hidden, so that OUT/* are the Runs
         with _progress(job, name, n_inputs(chosen)) as advance:
             made = run_benchmark(
                 encoder, chosen, store=embeddings, settings=settings, seed=seed, advance=advance, **ranking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -131,8 +132,7 @@ def import_(
     Most of the released queries have one rater: export them with --quorum 1.
     """
     from circus_bench.errors import some
-    from circus_bench.validation.export import LOG_FILE
-    from circus_bench.validation.judgements import write_judgements
+    from circus_bench.validation.judgements import LOG_FILE, write_judgements
     from circus_bench.validation.published import read_annotations
 
     released = read_annotations(files, manifest=manifest)
@@ -171,22 +171,37 @@ def export(
 
 
 @app.command()
-def agreement(study: _Study, database: _Database = None, judgements: _Log = None, json: _Json = False) -> None:
-    """How far the raters agree, on the label, on validity and on each question."""
-    from circus_bench.validation.agreement import study_agreement, survival
+def agreement(
+    study: _Study,
+    database: _Database = None,
+    judgements: _Log = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the agreement of each rater with each other one: an .svg file.")
+    ] = None,
+    json: _Json = False,
+) -> None:
+    """How far the raters agree, on the label, on validity and on each question; and patterns to look at."""
+    from circus_bench.validation.agreement import rater_matrix, study_agreement, survival
     from circus_bench.validation.export import agreement_dict, read_log
+    from circus_bench.validation.figures import write_rater_matrix
     from circus_bench.validation.ratings import label_ratings
     from circus_bench.validation.study import Study
+    from circus_bench.validation.suspicion import suspicions
 
     made = Study.load(study)
     log = read_log(study, database=database, log=judgements)
-    table = study_agreement(made, log)
-    survives = survival(label_ratings(made, log), made.rubric.valid)
+    table, labels = study_agreement(made, log), label_ratings(made, log)
+    survives, patterns = survival(labels, made.rubric.valid), suspicions(made, log)
+    if figure:
+        write_rater_matrix(figure, rater_matrix(labels))
+    for found in patterns:
+        warn(f"{found.pattern}: {found.message}")
     if json:
-        print_json({"study": made.name, "agreement": agreement_dict(table), "survival": survives.to_dict()})
+        content = {"study": made.name, "agreement": agreement_dict(table), "survival": survives.to_dict()}
+        print_json({**content, "suspicions": [dataclasses.asdict(found) for found in patterns]})
         return
     print_agreement(made, table)
-    typer.echo(f"a single rater's {made.rubric.valid} is the majority's with probability {percent(survives)} %")
+    typer.echo(f"a single rater's {made.rubric.valid} is also the majority's, % [95 %]: {percent(survives)}")
 
 
 @app.command()

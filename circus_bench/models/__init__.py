@@ -68,13 +68,14 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
         device: such as `cpu` or `cuda:0`; the model's own choice when None.
 
     Raises:
-        CircusError: there is no such model, no such revision, or the model is no encoder.
+        CircusError: there is no such model, no such revision, no such device, or the model is no encoder.
     """
     import mteb
     from mteb.models import EncoderProtocol
 
     from circus_bench.models.choices import parse
 
+    _check_device(device)
     choice = parse(name)
     if choice is not None:
         return _load_choice(choice, revision=revision, device=device)
@@ -87,6 +88,17 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
     if not isinstance(model, EncoderProtocol):
         raise CircusError(f"{name} is a {type(model).__name__}, not an encoder: it has no embeddings to rank")
     return model
+
+
+def _check_device(device: str | None) -> None:
+    if device is None:
+        return
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was compiled for the device
+        raise CircusError(f"the device {device!r} cannot be used here ({str(error).splitlines()[0]})") from error
 
 
 def _load_choice(choice: Choice, *, revision: str | None, device: str | None) -> EncoderProtocol:

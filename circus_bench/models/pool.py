@@ -106,7 +106,9 @@ def pool_model(name: str) -> PoolModel:
     named = {key: model for model in _read() for key in (model.circus_id, model.title, model.name) if key}
     if name not in named:
         close = difflib.get_close_matches(name, named, n=3, cutoff=0.4)
-        raise CircusError(f"no model {name!r} in the pool; close names: {', '.join(close) or 'none'}")
+        raise CircusError(
+            f"no model {name!r} in the pool; close names: {', '.join(close) or 'none'}; see `circus-bench pool list`"
+        )
     return named[name]
 
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from circus_bench.models.api.vendor import RejectedError
-from circus_bench.remote import Caller, Meter, RateLimit, RemoteError, Replies, StoppedError, TransientError, Usage
+from circus_bench.remote import Caller, Meter, RateLimit, RemoteError, Replies, TransientError
 from circus_bench.rmir.questions import Outcome, Parsed, Provider, Question, Reply
 from circus_bench.rmir.reading import read
 
@@ -40,23 +40,6 @@ class Lane:
 
     provider: Provider
     caller: Caller = field(default_factory=_unhurried)
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What some questions will use, before anything is asked.
-
-    Attributes:
-        questions: different ones.
-        kept: those with a reply on disk; they cost nothing.
-        usage: of the others, an upper guess.
-        usd: US dollars, or None when a price is not known.
-    """
-
-    questions: int
-    kept: int
-    usage: Usage
-    usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +126,6 @@ class CachedAsker:
                 self._cancel(futures)
                 wait(futures.values())
 
-    def forecast(self, questions: Iterable[Question]) -> Forecast:
-        """What asking these questions will use and cost at most."""
-        estimates = {question.key: self._lane(question.model).provider.estimate(question) for question in questions}
-        kept = self._replies.known(estimates)
-        usage: Counter[str] = Counter()
-        for key, estimate in estimates.items():
-            if key not in kept:
-                usage.update(estimate)
-        price = self.meter.price
-        return Forecast(len(estimates), len(kept), usage, price.cost(usage) if price else None)
-
     @contextmanager
     def _session(self) -> Iterator[_Session]:
         with self._lock:
@@ -198,7 +170,7 @@ class CachedAsker:
 
     def _work(self, key: str, question: Question, session: _Session) -> Reply | _Rejected:
         try:
-            return self._answer(key, question, session)
+            return self._answer(key, question)
         except BaseException as error:
             session.failure = session.failure or error
             for lane in self._all_lanes():
@@ -208,9 +180,7 @@ class CachedAsker:
             with self._lock:
                 self._under_way.pop(key, None)
 
-    def _answer(self, key: str, question: Question, session: _Session) -> Reply | _Rejected:
-        if session.failure:
-            raise StoppedError("stopped because another call failed")
+    def _answer(self, key: str, question: Question) -> Reply | _Rejected:
         # Another process, or a session that has just ended, may have been faster.
         if kept := self._replies.get([key]):
             return Reply.from_bytes(kept[key])

@@ -32,6 +32,9 @@ ANSWERS_RUBRIC = Path(__file__).parent.parent / "validation" / "rubrics" / "answ
 
 DEFAULT_THRESHOLDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9)
 
+NOTHING_TO_CHECK = "nothing_to_check"
+"""In the source of pairs: query to TSR, of the drawn queries of which all retrieved images are labelled."""
+
 
 @dataclass(frozen=True, slots=True)
 class TsrBin:
@@ -157,7 +160,8 @@ def pairs_benchmark(
 
     Returns:
         A benchmark `<name>-answers`, whose queries `<query>::<image>` have the image as their target and, in `details`,
-        the query's id besides its own details, TSR among them.
+        the query's id besides its own details, TSR among them. Under `NOTHING_TO_CHECK` its `source` has the drawn
+        queries of which all retrieved images are labelled: they count as complete.
 
     Raises:
         MismatchError: the Runs are about another benchmark, or retrieved nothing but what is labelled.
@@ -165,6 +169,9 @@ def pairs_benchmark(
     chosen = shuffled((query.id for query in benchmark.queries), seed, "answers")[:queries]
     found = panels(benchmark, runs, chosen, k=k)
     by_id = {query.id: query for query in benchmark.queries}
+    unlabelled = {
+        query: [image for image in found[query] if image not in by_id[query].targets] for query in sorted(found)
+    }
     pairs = [
         dataclasses.replace(
             by_id[query],
@@ -172,13 +179,15 @@ def pairs_benchmark(
             targets=(image,),
             details={**by_id[query].details, "query": query},
         )
-        for query in sorted(found)
-        for image in found[query]
-        if image not in by_id[query].targets
+        for query, images in unlabelled.items()
+        for image in images
     ]
     if not pairs:
         raise MismatchError(f"{benchmark.name!r}: the models retrieved no image that is not labelled; give Runs")
-    return dataclasses.replace(benchmark, name=f"{benchmark.name}-answers", queries=tuple(pairs))
+    # Left out, they would make the share of incomplete queries greater than it is.
+    settled = {query: by_id[query].details.get("tsr") for query, images in unlabelled.items() if not images}
+    source = {**benchmark.source, NOTHING_TO_CHECK: settled}
+    return dataclasses.replace(benchmark, name=f"{benchmark.name}-answers", queries=tuple(pairs), source=source)
 
 
 def answer_study(pairs: Benchmark, folder: str, *, raters: Sequence[str], per_item: int = 2, seed: int = 0) -> Study:
@@ -209,8 +218,8 @@ def incomplete_queries(pairs: Benchmark, decisions: Iterable[Decision]) -> dict[
         decisions: on the items of its study, see `circus_bench.validation.decisions.decide`.
 
     Returns:
-        Query to True where one of its images is decided to answer it, to False where all are decided not to. A query
-        with an undecided image and no answer is left out.
+        Query to True where one of its images is decided to answer it, to False where all are decided not to, or where
+        there was none to decide about. A query with an undecided image and no answer is left out.
 
     Raises:
         MismatchError: a decision is about another benchmark.
@@ -222,7 +231,8 @@ def incomplete_queries(pairs: Benchmark, decisions: Iterable[Decision]) -> dict[
         raise MismatchError(f"decisions are not about {pairs.name!r} ({some(foreign)})")
     for decision in given:
         found.setdefault(query_of[decision.query], []).append(decision.valid)
-    return {query: any(valid) for query, valid in found.items() if any(valid) or None not in valid}
+    decided = {query: any(valid) for query, valid in found.items() if any(valid) or None not in valid}
+    return dict.fromkeys(pairs.source.get(NOTHING_TO_CHECK, ()), False) | decided
 
 
 def checked_validity(checked: Iterable[tuple[Benchmark, Iterable[Decision]]]) -> TsrValidity:
@@ -239,6 +249,7 @@ def checked_validity(checked: Iterable[tuple[Benchmark, Iterable[Decision]]]) ->
     for pairs, decisions in checked:
         if lacking := [query.id for query in pairs.queries if "tsr" not in query.details]:
             raise MismatchError(f"{pairs.name!r} was not made by the pipeline: queries without a TSR ({some(lacking)})")
+        tsr |= pairs.source.get(NOTHING_TO_CHECK, {})
         tsr |= {str(query.details["query"]): query.details["tsr"] for query in pairs.queries}
         incomplete |= incomplete_queries(pairs, decisions)
     return tsr_validity(tsr, incomplete)

@@ -10,20 +10,16 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import tomllib
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from circus_bench.errors import FormatError
 from circus_bench.rmir.providers.shared import ProviderSettings
 from circus_bench.rmir.records import Category, Constraint
-
-T = TypeVar("T")
+from circus_bench.rmir.settings_file import read_settings
 
 STRONG, LIGHT = "claude-sonnet-4-5", "claude-haiku-4-5"
 
@@ -334,16 +330,7 @@ class Config:
             FormatError: the file is missing or no TOML, or holds a setting that is unknown, of another type or out of
                 its range.
         """
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise FormatError(f"{path}: no such file") from None
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise FormatError(f"{path}: not a TOML file ({error})") from error
-        try:
-            made = _made(cls, content, "")
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from None
+        made = read_settings(path, cls)
         given = made.collection
         images, captions = (str(path.parent / place) if place else "" for place in (given.images, given.captions))
         collection = dataclasses.replace(given, images=images, captions=captions)
@@ -378,47 +365,12 @@ def _rules(config: Config) -> list[tuple[str, bool]]:
         ("split has a threshold or a test_size, not both", all(chosen)),
         ("split.threshold and split.test_share lie between 0 and 1, split.test_size is not negative",
          not 0 <= (split.threshold or 0) <= 1 or not 0 <= split.test_share <= 1 or (split.test_size or 0) < 0),
+        ("requests_per_minute, tokens_per_minute and timeout of every provider are above 0",
+         not all(number > 0 for of in config.providers.values()
+                 for number in (of.requests_per_minute, of.tokens_per_minute, of.timeout))),
         ("run.batch_size and run.threads are at least 1", min(config.run.batch_size, config.run.threads) < 1),
     ]  # fmt: skip
 
 
 def _repeats(values: tuple[object, ...]) -> bool:
     return not values or len(set(values)) < len(values)
-
-
-def _made(kind: type[T], content: Mapping[str, Any], where: str) -> T:
-    """A dataclass of settings from a TOML table."""
-    hints = typing.get_type_hints(kind)
-    unknown = sorted(set(content) - set(hints))
-    if unknown:
-        raise FormatError(f"unknown settings {where}{f', {where}'.join(unknown)}; known: {', '.join(hints)}")
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # only dataclasses come here
-    empty = dataclasses.MISSING
-    missing = [
-        of.name for of in fields if of.default is empty and of.default_factory is empty and of.name not in content
-    ]
-    if missing:
-        raise FormatError(f"{where.rstrip('.')} lacks {', '.join(missing)}")
-    return kind(**{name: _value(hints[name], value, where + name) for name, value in content.items()})
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _made(typing.cast("type[Any]", hint), value, where + ".")
-    if typing.get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(_value(typing.get_args(hint)[0], entry, f"{where}[{n}]") for n, entry in enumerate(value))
-    if typing.get_origin(hint) is Mapping and isinstance(value, dict):
-        of = typing.get_args(hint)[1]
-        return value if of is Any else {name: _value(of, entry, f"{where}.{name}") for name, entry in value.items()}
-    if isinstance(hint, types.UnionType):  # a number, or nothing
-        hint = typing.get_args(hint)[0]
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        if value in set(hint):
-            return hint(value)
-        raise FormatError(f"{where} is {value!r}, expected one of {', '.join(hint)}")
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        plain = isinstance(hint, type) and not dataclasses.is_dataclass(hint) and not typing.get_origin(hint)
-        raise FormatError(f"{where} is {value!r}, expected {hint.__name__ if plain else 'a table or a list'}")
-    return value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from circus_bench.encoding import to_numpy
 from circus_bench.errors import EmbeddingError
 from circus_bench.inputs import Input, Inputs, collate
 
@@ -105,9 +106,7 @@ class MtebEmbedder:
                 batch_size=self._batch_size,
                 show_progress_bar=False,
             )
-        if hasattr(output, "detach"):  # a tensor, of any dtype and on any device
-            output = output.detach().float().cpu().numpy()
-        vectors = np.ascontiguousarray(output, dtype=np.float32)
+        vectors = to_numpy(output)
         if vectors.ndim != 2 or len(vectors) != len(data):
             raise EmbeddingError(f"the encoder gave shape {vectors.shape} for {len(data)} inputs")
         return vectors

@@ -87,7 +87,7 @@ class StageFolder:
             FormatError: the stage was not run to its end, or its file is damaged.
         """
         if not self.is_done:
-            raise FormatError(f"{self.path}: the stage {self.stage!r} was not run to its end; run it first")
+            raise FormatError(f"{self.path}: the stage {str(self.stage)!r} was not run to its end; run it first")
         return load_rows(self.path / f"{_name(kind)}.parquet", kind)
 
     def write(self, tables: Tables) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from circus_bench.rmir.config import Config
-from circus_bench.rmir.pipeline import Stage, load_templates
+from circus_bench.rmir.pipeline import Stage
 from circus_bench.rmir.providers import ProviderSettings, price_of, split_model
 from circus_bench.rmir.providers.shared import estimate_of, usage_of
 from circus_bench.rmir.questions import Question
-from circus_bench.rmir.templates import Template
+from circus_bench.rmir.templates import Template, load_templates
 
 PAPER_SEEDS = 500_000
 
@@ -129,7 +129,7 @@ def forecast(
 
 def _questions(config: Config, seeds: int, assumed: Assumptions) -> list[tuple[Stage, str, list[tuple[Template, int]]]]:
     """What each stage asks of each model: templates, and how often."""
-    templates = load_templates(config)
+    templates = load_templates(config.prompts)
     drafts = seeds * len(config.generate.categories) * assumed.drafts
     each = (config.candidates.visual_k + config.candidates.text_k) * (1 - assumed.overlap)
     candidates = round(drafts * assumed.pass_filter * each)

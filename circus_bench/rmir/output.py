@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from circus_bench.benchmark import Benchmark, Gallery, Query
 from circus_bench.errors import CircusError
 from circus_bench.files import to_json
-from circus_bench.release.folder import n_rows, write_dataset_folder
+from circus_bench.release.folder import MANIFEST, n_rows, read_manifest, write_dataset_folder
 from circus_bench.release.tables import Part
 from circus_bench.rmir.pipeline import Pipeline, Stage
 from circus_bench.rmir.records import Assigned, Deleted, Draft, Judged, PoolImage, Split
@@ -41,9 +42,8 @@ def benchmark_of(pipeline: Pipeline, split: Split = Split.TEST) -> Benchmark:
     assigned = pipeline.rows(Stage.SPLIT, Assigned)
     queries = tuple(_query(drafts[row.query], positives[row.query], row) for row in assigned if row.split is split)
     pool = tuple(row.image for row in pipeline.rows(Stage.POOL, PoolImage))
-    name = pipeline.config.name
     return Benchmark(
-        name=name if split is Split.TEST else f"{name}-{split}",
+        name=_named(pipeline.config.name, split),
         protocol=PROTOCOLS[f"rmir/{split}"],
         queries=queries,
         gallery=Gallery(pool, pipeline.images),
@@ -71,14 +71,26 @@ def save_all(pipeline: Pipeline, out: Path) -> None:
 
     Args:
         pipeline: run to its end.
-        out: gets the folders `benchmark`, `benchmark-train` and `dataset`.
+        out: gets the folders `benchmark`, `benchmark-train` and `dataset`. Those of an earlier outcome are replaced; of
+            a split that has no query now nothing stays, for its queries belong to another pool.
 
     Raises:
         CircusError: see `write_release`.
     """
-    write_release(pipeline, out / "dataset")
-    for split in sorted({row.split for row in pipeline.rows(Stage.SPLIT, Assigned)}):
-        benchmark_of(pipeline, split).save(out / ("benchmark" if split is Split.TEST else f"benchmark-{split}"))
+    there = {row.split for row in pipeline.rows(Stage.SPLIT, Assigned)}
+    dataset = out / "dataset"
+    # Without any query `write_release` fails, and what an earlier outcome left is not touched.
+    if there and (dataset / MANIFEST).exists():
+        names = {_named("rmir", split) for split in there}
+        if read_manifest(dataset)["benchmarks"].keys() - names:
+            shutil.rmtree(dataset)
+    write_release(pipeline, dataset)
+    for split in Split:
+        folder = out / _named("benchmark", split)
+        if split in there:
+            benchmark_of(pipeline, split).save(folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_release(
@@ -112,17 +124,22 @@ def write_release(
             f"{pipeline.root}: no query is left after stage 5, so there is no benchmark; `circus-bench rmir status` "
             f"tells at which stage they were lost"
         )
-    names = {Split.TEST: name, Split.TRAIN: f"{name}-train"}
-    benchmarks = [
-        dataclasses.replace(benchmark_of(pipeline, split), name=names[split]) for split in Split if split in there
+    parts = [
+        Part(dataclasses.replace(benchmark_of(pipeline, split), name=_named(name, split)))
+        for split in Split
+        if split in there
     ]
-    parts = [Part(benchmark) for benchmark in benchmarks]
     total, rows = n_rows(parts), itertools.count(1)
 
     def advance() -> None:
         pipeline.watch("dataset", next(rows), total)
 
     return write_dataset_folder(parts, out, with_images=with_images, local_only=local_only, advance=advance)
+
+
+def _named(name: str, split: Split) -> str:
+    """What belongs to the test split has the plain name."""
+    return name if split is Split.TEST else f"{name}-{split}"
 
 
 def _query(draft: Draft, positives: list[str], row: Assigned) -> Query:

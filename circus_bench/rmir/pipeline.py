@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from circus_bench.errors import CircusError, FormatError
+from circus_bench.errors import CircusError
 from circus_bench.images import ParquetImages
 from circus_bench.remote import Meter
 from circus_bench.rmir import steps
@@ -31,9 +31,7 @@ from circus_bench.rmir.records import (
     Assigned,
     Candidate,
     Caption,
-    Category,
     Check,
-    Constraint,
     Deleted,
     Draft,
     Index,
@@ -45,7 +43,7 @@ from circus_bench.rmir.records import (
     Vote,
 )
 from circus_bench.rmir.stages import candidates, caption, filter, generate, judge, keep, pool, seed, split  # noqa: A004
-from circus_bench.rmir.templates import Template, load_template
+from circus_bench.rmir.templates import Template, load_templates
 from circus_bench.store import EmbeddingStore
 
 T = TypeVar("T")
@@ -151,7 +149,7 @@ class Pipeline:
         self.root = root
         self._engine = engine
         self.watch = watch
-        self._templates = load_templates(config)
+        self._templates = load_templates(config.prompts)
         self._folders: dict[Stage, StageFolder] = {}
 
     @property
@@ -386,21 +384,6 @@ _VERSIONS = {
 def needed(last: Stage) -> set[Stage]:
     """A stage and all that it depends on."""
     return {last}.union(*(needed(stage) for stage in INPUTS[last]))
-
-
-def load_templates(config: Config) -> dict[str, Template]:
-    """The template of each question, by its name.
-
-    Raises:
-        FormatError: the settings name one that there is not.
-    """
-    names = [*(f"generate_{c}" for c in Category), *(f"check_{c}" for c in Constraint), "caption", "judge"]
-    wrong = [f"{name} = {chosen}" for name, chosen in config.prompts.items() if chosen.partition("@")[0] != name]
-    wrong += [f"{name} = {chosen}" for name, chosen in config.prompts.items() if name not in names]
-    if wrong:
-        known = ", ".join(names)
-        raise FormatError(f"RMIR settings: prompts {', '.join(wrong)}; write NAME = 'NAME@VERSION', of {known}")
-    return {name: load_template(config.prompts.get(name, name)) for name in names}
 
 
 def _collection(images: Mapping[str, bytes], version: str) -> str:

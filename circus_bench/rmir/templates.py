@@ -28,6 +28,7 @@ from circus_bench.errors import FormatError, MismatchError
 from circus_bench.files import to_json
 from circus_bench.rmir.questions import Question
 from circus_bench.rmir.reading import check_schema
+from circus_bench.rmir.records import Category, Constraint
 
 FOLDER = Path(__file__).parent / "prompts"
 
@@ -123,6 +124,23 @@ def load_template(name: str, *, folder: Path = FOLDER) -> Template:
         raise FormatError(f"{path}: not a TOML file ({error})") from error
     except (AttributeError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: not a template ({error})") from error
+
+
+def load_templates(chosen: Mapping[str, str]) -> dict[str, Template]:
+    """The template of each question of the pipeline, by its name.
+
+    Args:
+        chosen: name to `<name>@<version>`, where it is not to be the newest.
+
+    Raises:
+        FormatError: there is no such question, or no such version.
+    """
+    names = [*(f"generate_{c}" for c in Category), *(f"check_{c}" for c in Constraint), "caption", "judge"]
+    wrong = [f"{name} = {of}" for name, of in chosen.items() if name not in names or of.partition("@")[0] != name]
+    if wrong:
+        known = ", ".join(names)
+        raise FormatError(f"RMIR settings: prompts {', '.join(wrong)}; write NAME = 'NAME@VERSION', of {known}")
+    return {name: load_template(chosen.get(name, name)) for name in names}
 
 
 def _template(name: str, version: int, content: Mapping[str, Any]) -> Template:

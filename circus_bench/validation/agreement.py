@@ -22,6 +22,7 @@ from circus_bench.audit.statistics import (
     Floats,
     interval_of,
     proportion,
+    ratio,
     resampled_means,
 )
 from circus_bench.validation.judgements import Judgement
@@ -253,14 +254,8 @@ def survival(ratings: Ratings, category: str, *, at_least: int = 3) -> Estimate:
     votes, others = ratings.against_rest(category).counts.T
     total = votes + others
     used = (total >= at_least) & (votes > 0)
-    if not used.any():
-        return UNDEFINED
-    chosen, survives = votes[used].astype(np.float64), 2 * votes[used] > total[used]
-    if survives.all() or not survives.any():
-        return proportion(survives)
-    means = resampled_means(np.vstack([chosen * survives, chosen]))
-    value = float((chosen * survives).sum() / chosen.sum())
-    return Estimate(value, *interval_of(means[0] / means[1], value), int(used.sum()))
+    chosen = votes[used].astype(np.float64)
+    return ratio(chosen * (2 * votes[used] > total[used]), chosen)
 
 
 def _total(rows: Floats) -> Floats:

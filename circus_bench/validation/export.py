@@ -19,13 +19,10 @@ from circus_bench.release.validated import write_validation
 from circus_bench.release.verdicts import Origin, Reason
 from circus_bench.validation.agreement import Coefficient, Statistic
 from circus_bench.validation.decisions import Decision, DecisionRule
-from circus_bench.validation.judgements import Judgement, read_judgements
+from circus_bench.validation.judgements import DATABASE_FILE, LOG_FILE, Judgement, read_judgements
 from circus_bench.validation.rubric import Rubric
 from circus_bench.validation.sampling import SHORTCUT_FREE
 from circus_bench.validation.study import Study
-
-DATABASE_FILE, LOG_FILE = "judgements.sqlite", "judgements.jsonl"
-"""Where the app and an import leave the judgements, in the study's folder."""
 
 _REASON_OF = {name.upper(): reason for reason, name in RELEASED_REASONS.items()}
 """A rubric's label to the reason that a release has for it."""
@@ -50,16 +47,26 @@ def read_log(folder: Path, *, database: str | Path | None = None, log: Path | No
     Args:
         folder: where the study is saved.
         database: the app's database, a file or a URL.
-        log: a file of JSON lines instead. Without either, the app's default database in the folder is taken, or else
-            the file `judgements.jsonl` that an import left there.
+        log: a file of JSON lines instead. Without either, the app's default database in the folder is taken, or the
+            file `judgements.jsonl` that an import or a simulation left there, whichever exists.
 
     Raises:
-        CircusError: there is neither, or the database is none of this study.
+        CircusError: there is neither, or it is not said which of two; or the database is none of this study.
         FormatError: the log is none.
     """
+    if log is not None and database is not None:
+        raise CircusError(f"judgements are read from a database ({database}) or from a log ({log}), not from both")
     if log is None and database is None:
-        database = folder / DATABASE_FILE if (folder / DATABASE_FILE).is_file() else None
-        log = None if database else folder / LOG_FILE
+        # One of them must not hide the other: to invite somebody is enough to make a database.
+        held = [folder / name for name in (DATABASE_FILE, LOG_FILE) if (folder / name).is_file()]
+        if len(held) > 1:
+            raise CircusError(
+                f"{folder}: holds judgements in {DATABASE_FILE} and in {LOG_FILE}; say which are meant by --database "
+                "or --judgements, or move one of them away"
+            )
+        if not held:
+            raise CircusError(f"{folder}: holds no judgements, neither {DATABASE_FILE} nor {LOG_FILE}")
+        database, log = (held[0], None) if held[0].name == DATABASE_FILE else (None, held[0])
     if log is not None:
         return read_judgements(log)
     if "://" not in str(database) and not Path(str(database)).is_file():
@@ -123,6 +130,8 @@ def export_verdicts(
 
 def _one_benchmark(study: Study, wanted: str) -> str:
     names = list(dict.fromkeys(item.benchmark for item in study.items))
+    if not names:
+        raise MismatchError(f"study {study.name!r} has no items, so there is nothing to export")
     if (wanted or len(names) > 1) and wanted not in names:
         what = f"not about {wanted!r}" if wanted else "about several benchmarks; name one"
         raise MismatchError(f"study {study.name!r} is {what}: it has {some(names)}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from circus_bench.audit.figures import canvas, to_svg
+from circus_bench.files import write_text
 from circus_bench.validation.agreement import RaterMatrix
 
 _INCHES = 4.5  # width of a canvas
 _LEFT, _TOP, _BOTTOM = 1.35, 0.3, 0.3  # inches around the cells
 _CELL = 0.42  # inches, at most
 _NAME_LENGTH = 16
+_NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
 _COLOURS, _STRONGEST = "Blues", 1.6  # the scale ends before it is too dark for black numbers
 
 
@@ -41,6 +44,11 @@ def rater_matrix_figure(matrix: RaterMatrix) -> str:
         axes.spines[:].set_visible(False)
         figure.text(0.02, 0.08 / height, "above the diagonal: equal labels in %; below: Cohen's kappa", fontsize=7.5)
         return to_svg(figure, name="rater-matrix", description="Agreement of each rater with each other one")
+
+
+def write_rater_matrix(path: Path, matrix: RaterMatrix) -> None:
+    """Write the figure as a file of its own."""
+    write_text(path, rater_matrix_figure(matrix).replace("<svg ", f"<svg {_NAMESPACES} ", 1))
 
 
 def _value(matrix: RaterMatrix, row: int, column: int) -> float:

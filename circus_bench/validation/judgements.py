@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from circus_bench.errors import FormatError
+from circus_bench.errors import FormatError, some
 from circus_bench.files import write_text
+
+DATABASE_FILE, LOG_FILE = "judgements.sqlite", "judgements.jsonl"
+"""Where the app, and where an import or a simulation, leave the judgements in a study's folder."""
+
+_LISTS = ("flags", "reasons", "alternatives")
+_KINDS = {**dict.fromkeys(("item", "rater", "label", "note", "event", "time"), str), "answers": dict, "version": int}
 
 
 class Role(StrEnum):
@@ -78,8 +85,17 @@ def judgement_of(row: Mapping[str, Any]) -> Judgement:
     Raises:
         KeyError, TypeError, ValueError: the row is none.
     """
-    lists = {name: tuple(row[name]) for name in ("flags", "reasons", "alternatives")}
-    return Judgement(**{**row, **lists, "role": Role(row["role"])})
+    lists = {name: tuple(row[name]) for name in _LISTS}
+    judgement = Judgement(**{**row, **lists, "role": Role(row["role"])})
+    wrong = [name for name, kind in _KINDS.items() if type(getattr(judgement, name)) is not kind]
+    wrong += [name for name in _LISTS if isinstance(row[name], str) or not all(isinstance(n, str) for n in lists[name])]
+    if wrong or not all(isinstance(answer, bool) for answer in judgement.answers.values()):
+        raise TypeError(f"{', '.join(wrong) or 'answers'}: not of the type that a judgement has there")
+    if not (judgement.item and judgement.rater and judgement.version >= 1):
+        raise ValueError(f"item {judgement.item!r}, rater {judgement.rater!r}, version {judgement.version}")
+    if not (math.isfinite(judgement.seconds) and judgement.seconds >= 0):
+        raise ValueError(f"{judgement.seconds} seconds")
+    return judgement
 
 
 def to_lines(judgements: Iterable[Judgement]) -> str:
@@ -93,19 +109,31 @@ def write_judgements(path: Path, judgements: Iterable[Judgement]) -> None:
 
 
 def read_judgements(path: Path) -> list[Judgement]:
-    """Read an event log that `write_judgements` wrote.
+    """Read an event log that `write_judgements` wrote. Of the same judgement twice, one is kept.
 
     Raises:
-        FormatError: a line is no judgement; the message names it.
+        FormatError: a line is no judgement (the message names it), or two have the same version and say different
+            things.
     """
+    found: dict[tuple[str, str, Role, int], Judgement] = {}
+    others = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not `splitlines`: a note may hold a character, such as U+2028, that ends a line there but not in JSON lines.
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                judgement = _of_line(line, f"{path}, line {number}")
+                key = (judgement.item, judgement.rater, judgement.role, judgement.version)
+                if found.setdefault(key, judgement) != judgement:
+                    others.append(f"{judgement.item} by {judgement.rater}, version {judgement.version}")
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: cannot be read ({error})") from error
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(judgement_of(json.loads(line)))
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path}, line {number}: not a judgement ({error!r})") from error
-    return found
+    if others:
+        raise FormatError(f"{path}: holds different judgements of the same version ({some(others)}); keep one of each")
+    return list(found.values())
+
+
+def _of_line(line: str, where: str) -> Judgement:
+    try:
+        return judgement_of(json.loads(line))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{where}: not a judgement ({error!r})") from error

@@ -110,7 +110,7 @@ def blind_judgements(study: Study, judgements: Iterable[Judgement]) -> list[Judg
     """The raters' judgements in force, training left out. Adjudicators have seen the others' and are left out, too.
 
     Raises:
-        MismatchError: a judgement is about no item of the study, or its label or a flag is not in the rubric.
+        MismatchError: see `check_is_about`.
     """
     kept = in_force(judgements)
     check_is_about(study, kept)
@@ -122,23 +122,33 @@ def check_is_about(study: Study, judgements: Iterable[Judgement]) -> None:
     """Refuse judgements of another study or rubric.
 
     Raises:
-        MismatchError: a judgement is about no item of the study, or its label or a flag is not in the rubric.
+        MismatchError: a judgement is about no item of the study, its label or a flag is not in the rubric, its label is
+            not what its flags come to, or it names an alternative that the item's panel does not show.
     """
-    items, labels = {item.id for item in study.items}, set(study.rubric.labels)
+    panels, labels = {item.id: item.panel for item in study.items}, set(study.rubric.labels)
     flags = {step.id for step in study.rubric.steps}
-    wrong: dict[str, dict[str, None]] = {"items": {}, "labels": {}, "flags": {}}
+    wrong: dict[str, dict[str, None]] = {"items": {}, "labels": {}, "flags": {}, "alternatives": {}}
+    contradicting = []
     for judgement in judgements:
-        if judgement.item not in items:
+        if judgement.item not in panels:
             wrong["items"][judgement.item] = None
         if judgement.label not in labels:
             wrong["labels"][judgement.label] = None
+        elif judgement.label != study.rubric.label_of(judgement.flags):
+            contradicting.append(f"{judgement.item} by {judgement.rater}")
         wrong["flags"].update(dict.fromkeys(flag for flag in judgement.flags if flag not in flags))
+        shown = panels.get(judgement.item, ())
+        wrong["alternatives"].update(dict.fromkeys(image for image in judgement.alternatives if image not in shown))
     for what, names in wrong.items():
         if names:
             raise MismatchError(
                 f"study {study.name!r}: judgements with unknown {what} ({some(names)}); "
                 "take the study and the rubric that the judgements were made with"
             )
+    if contradicting:
+        raise MismatchError(
+            f"study {study.name!r}: judgements whose label is not what their flags come to ({some(contradicting)})"
+        )
 
 
 def label_ratings(study: Study, judgements: Iterable[Judgement], *, items: Sequence[Item] | None = None) -> Ratings:

@@ -12,13 +12,14 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from circus_bench.errors import FormatError
+from circus_bench.errors import FormatError, some
 
 CIRCUS_RUBRIC = Path(__file__).parent / "rubrics" / "circus.toml"
 
@@ -75,6 +76,10 @@ class Rubric:
         seconds: the time that a judgement usually takes.
         steps: the cascade, in the order of asking.
         follow_ups: asked of valid queries.
+
+    Raises:
+        FormatError: a part is missing or of the wrong type, a key is not a single character, or a label, an id, a key
+            or a severity is repeated.
     """
 
     id: str
@@ -86,6 +91,29 @@ class Rubric:
     seconds: int
     steps: tuple[Step, ...]
     follow_ups: tuple[FollowUp, ...]
+
+    def __post_init__(self) -> None:
+        asked: tuple[Step | FollowUp, ...] = (*self.steps, *self.follow_ups)
+        _check_types(self)
+        for part in asked:
+            _check_types(part)
+        # Agreement is reported by "label", by each label and by each step, so that none may be called like another.
+        names = ["label", *self.labels, *(part.id for part in asked)]
+        distinct: dict[str, Sequence[object]] = {
+            "labels and ids": names,
+            "keys": [part.key for part in asked],
+            "severities": [step.severity for step in self.steps],
+        }
+        for what, values in distinct.items():
+            if len(set(values)) < len(values) or not self.steps:
+                raise FormatError(f"rubric {self.id!r}: {what} are missing or repeated: {values}")
+        long = [part.key for part in asked if len(part.key) > 1]
+        if long:
+            raise FormatError(f"rubric {self.id!r}: keys are single characters, found {some(long)}")
+        if min(self.breadth, self.seconds) < 1:
+            raise FormatError(
+                f"rubric {self.id!r}: breadth {self.breadth} and seconds {self.seconds} must be 1 or more"
+            )
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -114,7 +142,9 @@ def load_rubric(path: Path = CIRCUS_RUBRIC, *, breadth: int | None = None) -> Ru
         return _rubric(content)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FormatError(f"{path}: not a TOML file ({error})") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: not a rubric ({error!r}); compare {CIRCUS_RUBRIC.name}") from error
 
 
@@ -127,14 +157,14 @@ def _rubric(content: Mapping[str, Any]) -> Rubric:
         for step in content["step"]
     )
     follow_ups = tuple(FollowUp(**entry) for entry in content.get("follow_up", ()))
-    _check_distinct("labels", [content["valid"], *(step.label for step in steps)])
-    _check_distinct("ids", [step.id for step in steps] + [entry.id for entry in follow_ups])
-    _check_distinct("keys", [step.key for step in steps] + [entry.key for entry in follow_ups])
-    _check_distinct("severities", [str(step.severity) for step in steps])
     head = {name: value for name, value in content.items() if name not in {"step", "follow_up"}}
     return Rubric(**head, steps=steps, follow_ups=follow_ups)
 
 
-def _check_distinct(what: str, values: list[str]) -> None:
-    if len(set(values)) < len(values) or not values:
-        raise ValueError(f"{what} are missing or repeated: {values}")
+def _check_types(part: Rubric | Step | FollowUp) -> None:
+    """Look at the fields that are a text, which must not be blank, or a whole number."""
+    kinds = {"str": str, "int": int}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if field.type in kinds and (type(value) is not kinds[str(field.type)] or not str(value).strip()):
+            raise FormatError(f"{type(part).__name__} {part.id!r}: {field.name} is {value!r}, expected {field.type}")

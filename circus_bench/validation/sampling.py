@@ -16,10 +16,10 @@ from typing import Any
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import CircusError, FormatError, MismatchError, some
-from circus_bench.files import read_json
 from circus_bench.metrics.shortcut import Label
 from circus_bench.release.verdicts import Verdicts
 from circus_bench.runs import Run
+from circus_bench.sources.annotations import read_json
 from circus_bench.validation.assignment import assign, interleaved
 from circus_bench.validation.order import shuffled
 from circus_bench.validation.panel import DEFAULT_K, panels
@@ -72,7 +72,7 @@ def read_answers(path: Path) -> dict[str, dict[str, str]]:
         FormatError: the file is none, or an entry has another form.
     """
     found: dict[str, dict[str, str]] = {}
-    for name, label in read_json(path).items():
+    for name, label in read_json(path, dict, origin="whoever made it").items():
         benchmark, separator, query = name.partition("::")
         if not (benchmark and separator and query and isinstance(label, str)):
             raise FormatError(f'{path}: {name!r}: {label!r} is not of the form "<benchmark>::<query>": "<label>"')

@@ -27,8 +27,8 @@ from circus_bench.sources.scenes.language import fulfils
 from circus_bench.sources.scenes.plants import Plant, plant
 from circus_bench.validation.agreement import Coefficient, Statistic, study_agreement
 from circus_bench.validation.decisions import Decision, DecisionRule, decide
-from circus_bench.validation.export import LOG_FILE, agreement_dict, export_verdicts
-from circus_bench.validation.judgements import Judgement, write_judgements
+from circus_bench.validation.export import agreement_dict, export_verdicts
+from circus_bench.validation.judgements import LOG_FILE, Judgement, write_judgements
 from circus_bench.validation.order import fraction
 from circus_bench.validation.panel import DEFAULT_K
 from circus_bench.validation.rubric import Rubric

@@ -3,6 +3,9 @@
 None of them proves anything. Each has a written definition, and where chance can bring it about, it is reported only if
 chance would do so in fewer than one study in a hundred (`CHANCE`). A complete answer is everything that a rater says of
 an item: label, flags, reasons, answers, alternatives and note.
+
+A study's items stand stratum by stratum, and most items of one stratum may deserve the same answer. What chance makes
+of items in a row is therefore computed from how often answers occur, or are equal, in the stratum of each.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
@@ -35,6 +40,7 @@ _MOSTLY = 0.9  # the same answer on so many items is called constant
 _OTHERS = 2  # with fewer other raters nobody can tell who is off the pace
 _PASSING = 0.7  # share of check items that a rater should answer as known
 _CHECKS = 3  # fewer check items say nothing
+_Value = TypeVar("_Value", bound=Hashable)
 
 
 class Pattern(StrEnum):
@@ -132,11 +138,11 @@ def suspicions(study: Study, judgements: Iterable[Judgement], *, length: int = L
     log = blind_judgements(study, judgements)
     known = {item.id: item.known for item in study.items if item.known}
     work = _by_rater([judgement for judgement in log if judgement.item not in known])
-    order = [item.id for item in study.items]
+    strata = {item.id: item.stratum for item in study.items}
     return [
-        *_copied(work, order, length),
-        *_repeated(work, order, length),
-        *_identical_items(work, order),
+        *_copied(work, strata, length),
+        *_repeated(work, strata, length),
+        *_identical_items(work, strata),
         *_constant(work, length),
         *_out_of_pace(paces(study, log), length),
         *_drifting(study, work, length),
@@ -202,72 +208,81 @@ def _answer(judgement: Judgement) -> Hashable:
     return (judgement.label, *(tuple(sorted(entries)) for entries in lists), answers, judgement.note)
 
 
-def _copied(work: Work, order: Sequence[str], length: int) -> list[Suspicion]:
+def _copied(work: Work, strata: Mapping[str, str], length: int) -> list[Suspicion]:
     """Runs of equal answers of two raters, against the rate at which answers are equal elsewhere.
 
-    That rate is the greater of the pair's own on other items and that of all other comparisons: two careful raters
-    agree more often than a third one lets expect, and two who copy throughout have no other items.
+    That rate, of each stratum, is the greater of the pair's own on other items and that of all other comparisons: two
+    careful raters agree more often than a third one lets expect, and two who copy throughout have no other items.
     """
-    equal: dict[tuple[str, str], tuple[list[str], list[bool]]] = {}
-    for a, b in combinations(work, 2):
-        shared = [item for item in order if item in work[a] and item in work[b]]
-        equal[a, b] = shared, [_answer(work[a][item]) == _answer(work[b][item]) for item in shared]
-    everywhere = Counter(same for _, flags in equal.values() for same in flags)
+    equal = {
+        (a, b): {
+            item: _answer(work[a][item]) == _answer(work[b][item])
+            for item in strata
+            if item in work[a].keys() & work[b].keys()
+        }
+        for a, b in combinations(work, 2)
+    }
+    everywhere = _by_stratum(strata, (entry for of_pair in equal.values() for entry in of_pair.items()))
     found = []
-    for pair, (shared, flags) in equal.items():
-        start, n = _longest_run(flags)
-        if n < length:
+    for pair, of_pair in equal.items():
+        own = _by_stratum(strata, of_pair.items())
+        runs = [tuple(item for item, _ in group) for same, group in groupby(of_pair.items(), itemgetter(1)) if same]
+        chances = {run: _chance_of(run, strata, (everywhere, own)) for run in runs if len(run) >= length}
+        if not chances:
             continue
-        # One equal and one different comparison are added: without them a rate of 1 would explain everything.
-        rate = max((kinds[True] - n + 1) / (kinds.total() - n + 2) for kinds in (everywhere, Counter(flags)))
-        expected = len(equal) * (len(shared) - n + 1) * rate**n
-        if expected < CHANCE:
+        run, chance = min(chances.items(), key=itemgetter(1))
+        n = len(run)
+        if len(equal) * (len(of_pair) - n + 1) * chance < CHANCE:
             message = (
-                f"{pair[0]} and {pair[1]} gave equal answers to {n} items in a row of the {len(shared)} that both "
-                f"judged; elsewhere answers are equal {rate:.0%} of the time"
+                f"{pair[0]} and {pair[1]} gave equal answers to {n} items in a row of the {len(of_pair)} that both "
+                f"judged; elsewhere answers to such items are equal {chance ** (1 / n):.0%} of the time"
             )
-            found.append(Suspicion(Pattern.COPIED, pair, tuple(shared[start : start + n]), message))
+            found.append(Suspicion(Pattern.COPIED, pair, run, message))
     return found
 
 
-def _longest_run(flags: Sequence[bool]) -> tuple[int, int]:
-    """Start and length of the longest run of True."""
-    best, start = (0, 0), 0
-    for position, flag in enumerate(flags):
-        if not flag:
-            start = position + 1
-        elif position + 1 - start > best[1]:
-            best = start, position + 1 - start
-    return best
+def _chance_of(run: Sequence[str], strata: Mapping[str, str], rates: Sequence[Mapping[str, Counter[bool]]]) -> float:
+    """The chance that answers to the items of a run are equal, by the greatest of the rates elsewhere."""
+    chance = 1.0
+    for stratum, k in Counter(strata[item] for item in run).items():
+        # One equal and one different comparison are added: without them a rate of 1 would explain everything.
+        chance *= max((of[stratum][True] - k + 1) / (of[stratum].total() - k + 2) for of in rates) ** k
+    return chance
 
 
-def _repeated(work: Work, order: Sequence[str], length: int) -> list[Suspicion]:
+def _by_stratum(strata: Mapping[str, str], entries: Iterable[tuple[str, _Value]]) -> dict[str, Counter[_Value]]:
+    """How often each value occurs among the items of each stratum."""
+    counts: dict[str, Counter[_Value]] = {}
+    for item, value in entries:
+        counts.setdefault(strata[item], Counter())[value] += 1
+    return counts
+
+
+def _repeated(work: Work, strata: Mapping[str, str], length: int) -> list[Suspicion]:
     found = []
     for rater, judged in work.items():
-        sequence = [_answer(judgement) for judgement in judged.values()]
-        found += _repetitions((rater,), list(judged), sequence, length)
+        answers = {item: _answer(judgement) for item, judgement in judged.items()}
+        found += _repetitions((rater,), answers, strata, length)
     if len(work) > 1:
-        judged_items, rows = _rows(work, order)
-        found += _repetitions(tuple(work), judged_items, rows, length)
+        found += _repetitions(tuple(work), _rows(work, strata), strata, length)
     return found
 
 
-def _rows(work: Work, order: Sequence[str]) -> tuple[list[str], list[Hashable]]:
-    """The items that two raters or more judged, and what all their raters say, in the study's order."""
-    items, rows = [], []
-    for item in order:
-        row = tuple((rater, _answer(judged[item])) for rater, judged in work.items() if item in judged)
-        if len(row) > 1:
-            items.append(item)
-            rows.append(row)
-    return items, list(rows)
+def _rows(work: Work, order: Iterable[str]) -> dict[str, Hashable]:
+    """What all raters say of each item that two or more of them judged, in the study's order."""
+    rows = {
+        item: tuple((rater, _answer(judged[item])) for rater, judged in work.items() if item in judged)
+        for item in order
+    }
+    return {item: row for item, row in rows.items() if len(row) > 1}
 
 
 def _repetitions(
-    raters: tuple[str, ...], items: Sequence[str], sequence: Sequence[Hashable], length: int
+    raters: tuple[str, ...], answers: Mapping[str, Hashable], strata: Mapping[str, str], length: int
 ) -> list[Suspicion]:
     """Blocks that occur twice without overlap, if independent answers of these frequencies would hardly repeat them."""
-    n, frequency = len(sequence), Counter(sequence)
+    items, sequence, frequency = list(answers), list(answers.values()), _by_stratum(strata, answers.items())
+    n = len(sequence)
     seen: dict[tuple[Hashable, ...], int] = {}
     found: list[Suspicion] = []
     position = 0
@@ -278,7 +293,8 @@ def _repetitions(
         if first + length <= position:
             while position + end < n and first + end < position and sequence[first + end] == sequence[position + end]:
                 end += 1
-            surprise = sum(math.log(frequency[answer] / n) for answer in sequence[position : position + end])
+            again = [(frequency[strata[item]], answers[item]) for item in items[position : position + end]]
+            surprise = sum(math.log(counts[answer] / counts.total()) for counts, answer in again)
             if math.comb(n, 2) * math.exp(surprise) < CHANCE:
                 message = (
                     f"{' and '.join(raters)}: the answers to {end} items in a row, from {items[first]!r} on, occur "
@@ -292,7 +308,7 @@ def _repetitions(
     return found
 
 
-def _identical_items(work: Work, order: Sequence[str]) -> list[Suspicion]:
+def _identical_items(work: Work, order: Iterable[str]) -> list[Suspicion]:
     groups: dict[Hashable, list[str]] = {}
     for item in order:
         given = [judged[item] for judged in work.values() if item in judged]

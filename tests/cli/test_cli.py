@@ -25,6 +25,7 @@ from circus_bench.audit.labels import LabelTable
 from circus_bench.benchmark import Benchmark, Condition, Defect, Fingerprint, Protocol, Query, ReferencePolicy
 from circus_bench.cli import main
 from circus_bench.encoding import Alarm
+from circus_bench.files import slug
 from circus_bench.release.adapters import read_verdicts
 from circus_bench.runs import Run
 from circus_bench.validation.study import Study
@@ -464,7 +465,31 @@ def test_run_encodes_nothing_twice(encoders: list[StandIn], toy: Path, tmp_path:
 def test_run_keeps_embeddings_where_it_is_told(toy: Path, tmp_path: Path) -> None:
     invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "runs", "--store", tmp_path / "vectors")
     assert list((tmp_path / "vectors").rglob("*.safetensors"))
-    assert not (tmp_path / "runs" / "embeddings").exists()
+    assert not (tmp_path / "runs" / ".embeddings").exists()
+
+
+@pytest.mark.usefixtures("encoders")
+def test_what_a_shell_finds_in_the_output_folder_is_runs_alone(toy: Path, tmp_path: Path) -> None:
+    # The README audits runs/*, a pattern that passes over names with a dot.
+    invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "runs")
+    assert all((path / "manifest.json").exists() for path in (tmp_path / "runs").iterdir() if path.name[0] != ".")
+
+
+@pytest.mark.usefixtures("encoders")
+def test_an_output_folder_that_cannot_be_written_exits_with_4_and_one_line(toy: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    outcome = invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "file")
+    assert outcome.code == INPUT
+    assert "embeddings cannot be written there" in outcome.err
+    outcome = invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "file", "--store", tmp_path / "vectors")
+    assert outcome.code == INPUT
+    assert f"Not a directory: '{tmp_path / 'file' / slug(StandIn.name)}'" in outcome.err
+
+
+def test_mteb_without_a_command_prints_its_help() -> None:
+    outcome = invoke("mteb")
+    assert outcome.code == DONE
+    assert "available-tasks" in outcome.out
 
 
 def test_run_with_an_unknown_model_exits_with_4_and_suggests_close_names(toy: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Folder:
     def shards(self) -> dict[str, tuple[int, int]]:
         """Name of each finished shard to its inode and time of writing."""
         found = {}
-        for shard in (self.path / "embeddings").rglob("*.safetensors"):
+        for shard in (self.path / ".embeddings").rglob("*.safetensors"):
             facts = shard.stat()
             found[shard.name] = (facts.st_ino, facts.st_mtime_ns)
         return found

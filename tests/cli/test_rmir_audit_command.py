@@ -82,7 +82,7 @@ def test_the_comparison_of_judges_is_printed(config: Path, tmp_path: Path) -> No
 def test_judges_that_have_not_voted_cannot_be_compared(config: Path, tmp_path: Path) -> None:
     code, _, err = invoke("compare-judges", config, "--out", tmp_path / "out")
     assert code == INPUT
-    assert "was not run to its end; run it first" in err
+    assert "the stage 'judge' was not run to its end; run it first" in err
 
 
 @pytest.fixture

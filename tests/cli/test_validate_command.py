@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
+import judged
 import pytest
 from click.testing import Result
 from studies import bare_benchmark, run_with_tops
@@ -183,13 +185,22 @@ class TestAgreement:
         # 1 of 3 pairs agrees on each of the three items.
         assert "0.333 [" in done.stdout
         # Of the five votes for "valid" four are with the majority.
-        assert "probability 80.0 [" in done.stdout
+        assert "also the majority's, % [95 %]: 80.0 [" in done.stdout
 
     def test_what_is_undefined_is_called_so(self, study: Path) -> None:
         log = read_judgements(study / "judgements.jsonl")
         write_judgements(study / "one.jsonl", [judgement for judgement in log if judgement.rater == "ann"])
         done = invoke("validate", "agreement", study, "--judgements", study / "one.jsonl")
         assert "undefined: one_rater" in done.stdout
+
+    def test_patterns_to_look_at_are_warned_of_and_the_raters_are_drawn(self, tmp_path: Path) -> None:
+        judged.study(200).save(tmp_path)
+        answers = {"ann": random.Random(0).choices([VALID, BROAD], k=200), "bob": [VALID] * 200}
+        write_judgements(tmp_path / "judgements.jsonl", judged.judge_all(answers))
+        done = invoke("validate", "agreement", tmp_path, "--figure", tmp_path / "raters.svg", "--json")
+        assert "warning: constant: bob gave the same answer to 200 of 200 items" in done.stderr
+        assert [entry["raters"] for entry in json.loads(done.stdout)["suspicions"]] == [["bob"]]
+        assert (tmp_path / "raters.svg").read_text().startswith("<svg xmlns=")
 
     def test_everything_is_given_as_json(self, study: Path) -> None:
         written = json.loads(invoke("validate", "agreement", study, "--json").stdout)

@@ -72,6 +72,12 @@ def test_unknown_revision_is_an_error():
         load_encoder(POOL_MINI[0], revision="0123456789ab")
 
 
+@pytest.mark.parametrize("device", ["abacus", "cuda:99"])
+def test_a_device_that_is_not_there_is_an_error_that_names_it(device):
+    with pytest.raises(CircusError, match=f"the device '{device}' cannot be used here"):
+        load_encoder(POOL_MINI[0], device=device)
+
+
 def test_model_that_is_no_encoder_is_an_error():
     with pytest.raises(CircusError, match="not an encoder"):
         load_encoder("mteb/baseline-random-cross-encoder")

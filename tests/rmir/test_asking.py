@@ -9,8 +9,18 @@ import pytest
 from clocks import FakeClock
 
 from circus_bench.models.api.vendor import RejectedError
-from circus_bench.remote import BudgetError, Caller, Meter, Price, RateLimit, RemoteError, Replies, TransientError
-from circus_bench.rmir.asking import CachedAsker, Forecast, Lane
+from circus_bench.remote import (
+    BudgetError,
+    Caller,
+    Meter,
+    Price,
+    RateLimit,
+    RemoteError,
+    Replies,
+    RetryPolicy,
+    TransientError,
+)
+from circus_bench.rmir.asking import CachedAsker, Lane
 from circus_bench.rmir.questions import Malformed, Parsed, Question, Refused, Reply
 
 SCHEMA = {
@@ -189,6 +199,27 @@ def test_after_a_failure_nothing_more_is_asked_and_the_next_run_goes_on(make, ec
     assert echo.asked == [*texts[:5], *texts[4:]]
 
 
+def test_after_a_failure_a_question_that_waits_for_another_try_is_given_up(echo, path):
+    waiting = threading.Event()
+
+    def be_busy():
+        waiting.set()
+        return TransientError("busy")
+
+    def fail():
+        waiting.wait(60)
+        return RemoteError("HTTP 404")
+
+    echo.script |= {"a": [be_busy], "b": [fail]}
+    lane = Lane(echo, Caller(RateLimit(math.inf), policy=RetryPolicy(first_wait=30)))  # 15 seconds at least
+    with (
+        CachedAsker(lane, Replies(path), meter=Meter(None, math.inf), threads=2) as asker,
+        pytest.raises(RemoteError, match="HTTP 404"),
+    ):
+        list(asker.ask(questions("a", "b")))
+    assert sorted(echo.asked) == ["a", "b"]
+
+
 def test_the_first_failure_is_the_one_that_is_reported(make, echo):
     held = threading.Event()
 
@@ -214,19 +245,21 @@ def test_the_same_asker_goes_on_after_a_failure(make, echo):
 
 
 def test_what_is_under_way_is_kept_when_the_reader_leaves(make, echo):
-    started, held = threading.Event(), threading.Event()
+    started, held, ended = threading.Event(), threading.Event(), threading.Event()
 
     def wait():
         started.set()
         held.wait(60)
+        ended.set()
 
     echo.script["b"] = [wait]
     asker = make(threads=2)
     outcomes = asker.ask(questions("a", "b", *map(str, range(50))))
     assert next(outcomes) == parsed("a")[0]
     started.wait(60)
-    held.set()
+    threading.Timer(0.2, held.set).start()
     outcomes.close()
+    assert ended.is_set()
     assert list(make().ask(questions("b"))) == parsed("b")
     assert echo.asked.count("b") == 1
 
@@ -240,17 +273,40 @@ def test_two_threads_that_ask_the_same_pay_once(make, echo):
 
     echo.script["a"] = [wait]
     asker = make(threads=4)
+    submitted, start = threading.Semaphore(0), asker._start
+
+    def counted(*arguments):
+        future = start(*arguments)
+        submitted.release()
+        return future
+
+    asker._start = counted
     found = [[], [], []]
     readers = [threading.Thread(target=lambda mine=mine: mine.extend(asker.ask(questions("a", "b")))) for mine in found]
     readers[0].start()
     started.wait(60)
+    submitted.acquire(timeout=60)
     for reader in readers[1:]:
         reader.start()
+        submitted.acquire(timeout=60)  # this reader, too, waits for "a"
+    # Whatever was submitted before this question is under way when it is answered.
+    list(asker.ask(questions("c")))
     held.set()
     for reader in readers:
         reader.join()
     assert found == [parsed("a", "b")] * 3
-    assert sorted(echo.asked) == ["a", "b"]
+    assert sorted(echo.asked) == ["a", "b", "c"]
+
+
+def test_what_another_process_was_answered_in_the_meantime_is_not_asked(make, echo):
+    other = make()  # an asker of its own, which shares nothing but the file
+
+    def meanwhile():
+        list(other.ask(questions("b")))
+
+    echo.script["a"] = [meanwhile]
+    assert list(make().ask(questions("a", "b"))) == parsed("a", "b")
+    assert echo.asked == ["a", "b"]
 
 
 def test_a_model_without_a_lane_is_an_error(echo, path):
@@ -301,12 +357,3 @@ def test_a_budget_that_ends_in_mid_stage_keeps_what_was_paid(make, echo):
     assert asker.meter.usd == 20
     assert list(make(budget=100).ask(questions(*texts))) == parsed(*texts)
     assert Counter(echo.asked) == Counter(texts)
-
-
-def test_a_forecast_asks_nothing_and_leaves_out_what_is_kept(make, echo):
-    list(make().ask(questions("a")))
-    asker = make()
-    # b and c, at most 10 tokens each.
-    assert asker.forecast(questions("a", "b", "b", "c")) == Forecast(3, 1, {"tokens": 20}, 20.0)
-    assert make(price=None).forecast(questions("b")).usd is None
-    assert echo.asked == ["a"]

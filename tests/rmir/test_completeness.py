@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from circus_bench.errors import CircusError, MismatchError
 from circus_bench.rmir.completeness import (
     ANSWERS_RUBRIC,
     answer_study,
+    checked_validity,
     incomplete_queries,
     pairs_benchmark,
     tsr_validity,
@@ -131,6 +133,25 @@ def test_a_draw_of_queries_is_checked_whole(benchmark: Benchmark, run: Run, pair
     drawn = pairs_benchmark(benchmark, [run], queries=1, k=4)
     (query,) = {query.details["query"] for query in drawn.queries}
     assert drawn.queries == tuple(entry for entry in pairs.queries if entry.details["query"] == query)
+
+
+def test_a_query_of_which_all_retrieved_images_are_labelled_counts_as_complete(
+    benchmark: Benchmark, tmp_path: Path
+) -> None:
+    first, *others = (dataclasses.replace(query, details={"tsr": 0.5}) for query in benchmark.queries)
+    whole = dataclasses.replace(first, targets=("b", "c", "d"), details={"tsr": 0.9})  # all but the reference, a
+    labelled = dataclasses.replace(benchmark, queries=(whole, *others))
+    run = run_benchmark(StandIn(), labelled, store=EmbeddingStore(tmp_path / "store"))  # type: ignore[arg-type]
+    pairs_benchmark(labelled, [run], k=4).save(tmp_path / "pairs")
+    pairs = Benchmark.load(tmp_path / "pairs")
+    study = answer_study(pairs, "pairs", raters=["ann", "bob"])
+    decisions = decide(
+        study, [Judgement(item.id, rater, "ANSWERS") for item in study.items for rater in ("ann", "bob")]
+    )
+    assert incomplete_queries(pairs, decisions) == {"q1": False, "q2": True, "q3": True}
+    # One of three queries is complete, and it is the one of the greatest TSR.
+    found = checked_validity([(pairs, decisions)])
+    assert (found.thresholds[0.0].n, found.thresholds[0.9].value) == (3, 0)
 
 
 def test_without_runs_there_is_nothing_to_check(benchmark: Benchmark) -> None:

@@ -131,7 +131,7 @@ def test_a_changed_setting_changes_what_depends_on_it_and_nothing_else(
 def test_a_changed_prompt_changes_what_depends_on_it_and_nothing_else(
     finished: tuple[Pipeline, Oracle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from circus_bench.rmir import pipeline as module
+    from circus_bench.rmir import templates as module
 
     load = module.load_template
 

@@ -31,7 +31,7 @@ from parts import png
 
 from circus_bench.images import decode, digest
 from circus_bench.remote import BudgetError, RemoteError, RetryPolicy
-from circus_bench.rmir.providers import ProviderSettings, make_asker
+from circus_bench.rmir.providers import ProviderSettings, make_asker, make_provider, price_of
 from circus_bench.rmir.questions import Malformed, Parsed, Question, Refused
 
 SCHEMA = {
@@ -272,9 +272,13 @@ def test_a_lost_or_broken_answer_is_asked_again_and_counted_as_paid(make, questi
     assert asker.meter.spent[f"{vendor.model} output"] == 1024 + 13
 
 
-def test_an_answer_that_does_not_come_is_asked_again(make, questions, server):
+def test_an_answer_that_does_not_come_is_asked_again_and_counted_as_paid(make, questions, server, vendor):
     server.script = {0: Act(hold=threading.Event())}
-    assert list(make(timeout=0.3).ask(questions("a"))) == parsed("a")
+    asker = make(timeout=0.3)
+    assert list(asker.ask(questions("a"))) == parsed("a")
+    assert len(server.requests) == 2
+    # The service may have charged for what did not come: its estimate counts.
+    assert asker.meter.spent[f"{vendor.model} output"] == 1024 + 13
 
 
 @pytest.mark.parametrize("body", [{"detail": "what?"}, [], "text"])
@@ -295,6 +299,9 @@ def test_a_truncated_reply_is_malformed(make, questions, server, vendor):
     [outcome] = make().ask(questions("a"))
     assert isinstance(outcome, Malformed)
     assert outcome.error.startswith("cut off at the limit of tokens")
+    # It is paid for, so that a repeated run reads it again and does not ask.
+    assert list(make().ask(questions("a"))) == [outcome]
+    assert len(server.requests) == 1
 
 
 def test_a_reply_without_text_is_malformed(make, questions, server, vendor):
@@ -333,6 +340,13 @@ def test_a_wrong_key_is_an_error_that_names_the_variable_and_not_the_key(make, q
     assert "sk-wrong" not in caplog.text
 
 
+def test_a_model_that_is_not_there_any_more_ends_the_run_and_is_said_to_be_the_cause(make, questions, server, vendor):
+    server.script = {0: Act(404, {}, {"error": {"message": f"model: {vendor.model}"}})}
+    with pytest.raises(RemoteError, match=r"HTTP 404 .*vendors retire models"):
+        list(make().ask(questions("a", "b")))
+    assert len(server.requests) == 1
+
+
 def test_the_key_is_not_logged(make, questions, caplog):
     caplog.set_level(logging.DEBUG)
     list(make().ask(questions("a")))
@@ -352,8 +366,10 @@ def test_a_budget_that_ends_in_mid_stage_ends_the_run_and_the_next_one_goes_on(m
         pytest.skip("what a compatible server charges is not known")
     texts = [str(number) for number in range(12)]
     asked = questions(*texts)
-    # One answer may cost what the forecast says, and costs far less: the budget is enough for the first of them.
-    one = make().forecast(asked[:1]).usd
+    # One answer may cost what the estimate says, and costs far less: the budget is enough for the first of them.
+    provider = make_provider(vendor.model.partition("/")[0], ProviderSettings(base_url=server.url))
+    one = price_of(vendor.model).cost(provider.estimate(asked[0]))
+    provider.close()
     asker = make(budget=1.2 * one)
     found = []
     with pytest.raises(BudgetError, match="what was answered is kept, raise --budget and run again"):

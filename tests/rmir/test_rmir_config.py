@@ -96,6 +96,8 @@ def test_every_model_that_may_be_asked_is_known(tmp_path: Path) -> None:
         ("[split]\nthreshold = 0.5\ntest_size = 3", "a threshold or a test_size, not both"),
         ("[split]\nthreshold = 1.5", r"split\.threshold"),
         ("[run]\nbatch_size = 0", r"run\.batch_size"),
+        ("[providers.openai]\nrequests_per_minute = 0", "requests_per_minute, .* of every provider are above 0"),
+        ("[providers.openai]\ntimeout = nan", "timeout of every provider are above 0"),
         ("[providers.openai]\nurl = 'x'", r"unknown settings providers\.openai\.url"),
         ("name = ", "not a TOML file"),
     ],
@@ -114,5 +116,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_settings_in_the_documentation_are_read(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "rmir.md").read_text()
     config = read(tmp_path, page.split("```toml\n")[1].split("```")[0])
-    assert config.models == ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5-mini")
+    assert config.models == ("claude-sonnet-4-6", "claude-haiku-4-5", "gpt-5-mini")
     assert (config.seed.clusters, config.split.test_size, len(config.judge.judges)) == (200, 500, 5)

@@ -13,8 +13,9 @@ from rmir_oracle import TRUTH, Oracle, make_config, make_tools
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import CircusError, FormatError
 from circus_bench.models import load_encoder
+from circus_bench.release.folder import read_manifest
 from circus_bench.release.reading import benchmark_of as read_benchmark
-from circus_bench.rmir.config import CandidateSettings, Config, JudgeSettings, Panelist
+from circus_bench.rmir.config import CandidateSettings, Config, JudgeSettings, Panelist, SplitSettings
 from circus_bench.rmir.engines import LocalEngine
 from circus_bench.rmir.forecast import Assumptions, forecast
 from circus_bench.rmir.output import benchmark_of, save_all, write_release
@@ -83,6 +84,26 @@ def test_the_outcome_is_saved_as_benchmarks_and_as_a_dataset_folder(pipeline: Pi
         expected = benchmark_of(pipeline, split)
         assert Benchmark.load(tmp_path / folder).fingerprint == expected.fingerprint
         assert read_benchmark(tmp_path / "dataset", name).queries == expected.queries
+
+
+def test_nothing_stays_of_a_split_that_an_earlier_outcome_had(pipeline: Pipeline, tmp_path: Path) -> None:
+    save_all(pipeline, tmp_path)
+    config = make_config(split=SplitSettings(test_share=1.0))
+    whole = Pipeline(config, pipeline.root, LocalEngine(make_tools()))
+    whole.run()
+    save_all(whole, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["benchmark", "dataset"]
+    assert set(read_manifest(tmp_path / "dataset")["benchmarks"]) == {"rmir"}
+
+
+def test_without_a_query_an_earlier_outcome_is_left_alone(pipeline: Pipeline, tmp_path: Path) -> None:
+    save_all(pipeline, tmp_path)
+    reject = '{"reason": "no", "decision": "reject"}'
+    empty = made(tmp_path / "root", Oracle(change=lambda kind, *_: reject if kind == "judge" else None))
+    with pytest.raises(CircusError, match="no query is left after stage 5"):
+        save_all(empty, tmp_path)
+    assert set(read_manifest(tmp_path / "dataset")["benchmarks"]) == {"rmir", "rmir-train"}
+    assert (tmp_path / "benchmark-train").exists()
 
 
 def test_mteb_scores_a_mini_model_on_the_test_split(

@@ -37,7 +37,8 @@ STRATA = ["composition_required", "unresolved", "unresolved", "unresolved", "unr
 
 
 def made_study(**changes: Any) -> Study:
-    items = [item(n, stratum=f"made/{stratum}", inclusion=0.5) for n, stratum in enumerate(STRATA)]
+    panel = ("t3", "t4")
+    items = [item(n, stratum=f"made/{stratum}", inclusion=0.5, panel=panel) for n, stratum in enumerate(STRATA)]
     return dataclasses.replace(study(items), **changes)
 
 
@@ -129,6 +130,11 @@ def test_a_rejection_under_a_label_that_no_release_knows_has_unknown_reasons(tmp
     assert {row[reason.value] for reason in Reason} == {None}
 
 
+def test_a_study_without_items_has_nothing_to_export(tmp_path: Path) -> None:
+    with pytest.raises(MismatchError, match="has no items"):
+        export_verdicts(tmp_path / "v.json", study(0), [])
+
+
 def test_one_of_several_benchmarks_has_to_be_named(tmp_path: Path) -> None:
     items = [item(0), dataclasses.replace(item(1), id="other::1", benchmark="other", stratum="other/unresolved")]
     with pytest.raises(MismatchError, match="several benchmarks"):
@@ -218,12 +224,11 @@ class TestLog:
         write_judgements(tmp_path / "judgements.jsonl", judge_all(VOTES))
         assert read_log(tmp_path) == judge_all(VOTES)
 
-    def test_the_database_of_the_app_is_found_and_comes_first(self, tmp_path: Path) -> None:
+    def test_the_database_of_the_app_is_found(self, tmp_path: Path) -> None:
         from circus_bench.validation.app import open_store
 
         made = study(1)
         made.save(tmp_path)
-        write_judgements(tmp_path / "judgements.jsonl", judge_all(VOTES))
         store = open_store(tmp_path)
         receipt = store.record(judge("ann", 0, event="e1"))
         store.close()
@@ -234,6 +239,23 @@ class TestLog:
             read_log(tmp_path, database=tmp_path / "no.sqlite")
         assert not list(tmp_path.iterdir())
 
+    def test_a_database_and_a_log_in_one_folder_do_not_hide_each_other(self, tmp_path: Path) -> None:
+        from circus_bench.validation.app import invite, open_store
+
+        study(5).save(tmp_path)
+        write_judgements(tmp_path / "judgements.jsonl", judge_all(VOTES))
+        store = open_store(tmp_path)
+        invite(store, "ann")
+        store.close()
+        with pytest.raises(CircusError, match="say which are meant"):
+            read_log(tmp_path)
+        assert read_log(tmp_path, log=tmp_path / "judgements.jsonl") == judge_all(VOTES)
+        assert read_log(tmp_path, database=tmp_path / "judgements.sqlite") == []
+
+    def test_a_database_and_a_log_at_once_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(CircusError, match="not from both"):
+            read_log(tmp_path, database="a.sqlite", log=tmp_path / "log.jsonl")
+
     def test_a_study_without_judgements_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(FormatError, match=r"judgements\.jsonl"):
+        with pytest.raises(CircusError, match=r"holds no judgements, neither .* nor judgements\.jsonl"):
             read_log(tmp_path)

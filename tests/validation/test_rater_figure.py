@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from circus_bench.validation.agreement import rater_matrix
-from circus_bench.validation.figures import rater_matrix_figure
+from circus_bench.validation.figures import rater_matrix_figure, write_rater_matrix
 from circus_bench.validation.ratings import Ratings
 
 
@@ -31,6 +33,12 @@ def test_a_pair_that_shares_no_item_is_marked() -> None:
 def test_the_same_table_gives_the_same_bytes() -> None:
     rows = [("a", "a", "b"), ("b", "b", "b"), ("a", "b", "a")]
     assert made(*rows) == made(*rows)
+
+
+def test_a_file_of_its_own_is_an_image_that_viewers_know(tmp_path: Path) -> None:
+    write_rater_matrix(tmp_path / "raters.svg", rater_matrix(Ratings.of([("a", "a"), ("a", "b")])))
+    root = ET.parse(tmp_path / "raters.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_long_names_are_cut() -> None:

@@ -80,3 +80,14 @@ def test_a_table_whose_parts_do_not_fit_is_refused(
 def test_there_is_no_rest_of_an_unknown_category() -> None:
     with pytest.raises(CircusError, match="no category 'z'"):
         Ratings.of([["a", "b"]]).against_rest("z")
+
+
+def test_alternatives_that_no_panel_shows_are_refused_by_name() -> None:
+    assert label_ratings(study(1), [judge("ann", 0, alternatives=("a",))]).codes.tolist() == [[0]]
+    with pytest.raises(MismatchError, match=r"unknown alternatives \(1: '\.\./x'\)"):
+        label_ratings(study(1), [judge("ann", 0, alternatives=("a", "../x"))])
+
+
+def test_a_label_that_contradicts_the_flags_is_refused() -> None:
+    with pytest.raises(MismatchError, match=r"not what their flags come to \(1: 'made::0 by ann'\)"):
+        label_ratings(study(1), [judge("ann", 0, VALID, flags=("text",))])

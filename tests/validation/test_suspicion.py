@@ -119,7 +119,8 @@ def test_items_with_each_other_s_notes_and_clicks_are_found() -> None:
         for n, (note, clicks) in rows.items()
         for rater in RATERS
     ]
-    found = [s for s in suspicions(study(19), log) if s.pattern is Pattern.IDENTICAL_ITEMS]
+    items = [item(n, panel=tuple(f"image {shown}" for shown in range(8))) for n in range(19)]
+    found = [s for s in suspicions(study(items), log) if s.pattern is Pattern.IDENTICAL_ITEMS]
     assert len(found) == 8
     assert sum(len(s.items) for s in found) == 18
     assert found[0].items == ("made::0", "made::8", "made::16")
@@ -159,10 +160,35 @@ def test_of_two_raters_nobody_can_tell_who_is_off_the_pace() -> None:
 def test_two_careful_raters_are_not_taken_for_copying_beside_a_careless_one() -> None:
     rng = np.random.default_rng(0)
     log = [
-        dataclasses.replace(j, label=str(rng.choice(LABELS)), flags=()) if j.rater == "cy" else j
+        judge("cy", n, str(rng.choice(LABELS)), seconds=j.seconds) if j.rater == "cy" else j
         for j in careful(error=0.05)
+        for n in [int(j.item.split("::")[1])]
     ]
     assert suspicions(study(200), log) == []
+
+
+def strata_of_unequal_difficulty() -> tuple[Study, list[Judgement]]:
+    """Nearly all of the first 200 items are valid, as nearly all of a study's composition-required queries are."""
+    easy = [judge(rater, n, VALID, seconds=40.0) for n in range(200) for rater in RATERS]
+    hard = [dataclasses.replace(j, item=f"made::{200 + int(j.item.split('::')[1])}") for j in careful(error=0.3)]
+    strata, log = ("made/composition_required", "made/unresolved"), easy + hard
+    judged = [log[place] for place in np.random.default_rng(1).permutation(len(log))]
+    return study([item(n, stratum=strata[n >= 200]) for n in range(400)]), judged
+
+
+def test_an_easy_stratum_does_not_make_careful_raters_suspicious() -> None:
+    # In a row, 200 equal answers: with the rate of both strata together chance would hardly bring that about.
+    assert suspicions(*strata_of_unequal_difficulty()) == []
+
+
+def test_a_rater_who_copies_in_the_hard_stratum_is_found_beside_an_easy_one() -> None:
+    made, log = strata_of_unequal_difficulty()
+    bob = {j.item: j for j in log if j.rater == "bob"}
+    copied = {f"made::{n}" for n in range(230, 290)}
+    log = [dataclasses.replace(bob[j.item], rater="cy") if j.rater == "cy" and j.item in copied else j for j in log]
+    found = [s for s in suspicions(made, log) if s.pattern is Pattern.COPIED]
+    assert [s.raters for s in found] == [("bob", "cy")]
+    assert copied <= {*found[0].items}
 
 
 def test_without_times_nobody_is_fast() -> None:

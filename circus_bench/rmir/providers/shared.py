@@ -231,6 +231,8 @@ class Endpoint:
         message = f"{self.name}: HTTP {status} ({reason})"
         if status in (401, 403):
             return RemoteError(f"{message}; look at the key in {' or '.join(self.key_variables)}")
+        if status == 404:
+            return RemoteError(f"{message}; look at the model's name, for vendors retire models, and at the address")
         if status in PASSING:
             return TransientError(message, retry_after=retry_after(headers))
         if status in REJECTED:

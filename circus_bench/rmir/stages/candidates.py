@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from circus_bench.candidates import nearest
 from circus_bench.rmir.records import Candidate, Draft, Index
 
-VERSION = 1
+VERSION = 2
 
 Floats = NDArray[np.float32]
 
