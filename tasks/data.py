@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from circus_bench.errors import CircusError, ImageError, MismatchError, some
+from circus_bench.files import sha256
+from circus_bench.release.folder import MANIFEST
 from circus_bench.release.reading import benchmark_of, verdicts_of
 from circus_bench.release.tables import Part
 
 VARIABLE = "CIRCUS_DATA"
 _PINNED = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w.-]+)")
+
+
+def located(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's `metadata.dataset` with what `CIRCUS_DATA` puts in its place.
+
+    The revision of a folder on this machine is the digest of its manifest, so that mteb never takes a result on one
+    folder for a result on another.
+    """
+    where = os.environ.get(VARIABLE, "")
+    manifest = Path(where) / MANIFEST
+    if where and manifest.is_file():
+        return {**dataset, "revision": f"local-{sha256(manifest)[:12]}"}
+    pinned = _PINNED.fullmatch(where)
+    return {**dataset, "path": pinned["repository"], "revision": pinned["revision"]} if pinned else dict(dataset)
 
 
 def load_part(protocol: str, *, repository: str, revision: str) -> tuple[Part, Path | None]:

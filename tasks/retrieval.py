@@ -64,6 +64,13 @@ class ComposedRetrieval(AbsTaskRetrieval):
     _folder: Path | None = None
     _run: Run | None = None
 
+    def __init__(self, **kwargs: Any) -> None:
+        from circus_bench.tasks.data import located
+
+        super().__init__(**kwargs)
+        if self.protocol.partition("/")[0] != "scenes":
+            self.metadata = self.metadata.model_copy(update={"dataset": located(self.metadata.dataset)})
+
     @property
     def main_cutoff(self) -> int:
         """The K of the main score."""

@@ -85,6 +85,21 @@ def test_without_settings_the_repository_of_the_metadata_is_taken():
         CircusCIRR().load_data()
 
 
+def test_a_task_names_the_folder_or_the_revision_that_its_results_come_from(tmp_path, monkeypatch):
+    published = CircusCIRR.metadata.dataset
+    assert CircusCIRR().metadata.dataset == published
+    revisions = []
+    for name in ("one", "two"):
+        write_dataset_folder([made_part()], tmp_path / name, date=f"2026-01-0{len(revisions) + 1}")
+        monkeypatch.setenv("CIRCUS_DATA", str(tmp_path / name))
+        revisions.append(CircusCIRR().metadata.revision)
+    assert len(set(revisions)) == 2
+    assert all(revision.startswith("local-") for revision in revisions)
+    monkeypatch.setenv("CIRCUS_DATA", "group/circus@abc")
+    assert CircusCIRR().metadata.dataset == {**published, "path": "group/circus", "revision": "abc"}
+    assert CircusCIRR.metadata.dataset == published
+
+
 def test_a_setting_that_is_neither_folder_nor_repository_is_refused(monkeypatch):
     monkeypatch.setenv("CIRCUS_DATA", "no-such-folder")
     with pytest.raises(CircusError, match="CIRCUS_DATA=no-such-folder: neither a folder nor ORG/NAME@REVISION"):
