@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from circus_bench.errors import CircusError
 from circus_bench.files import replacing
 from circus_bench.release.publish import PublishError, explained
-from circus_bench.validation.judgements import to_lines
+from circus_bench.validation.judgements import LOG_FILE, to_lines
 from circus_bench.validation.store import JudgementStore
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-LOG_FILE = "judgements.jsonl"
 _KEPT = 3
 _POLL = 1.0  # seconds between two looks at the store
 _HUB_INTERVAL = 600.0  # seconds between two commits

@@ -70,6 +70,7 @@ class Rubric:
         id: its name.
         version: raised with every change of a question.
         title: its heading.
+        intro: what raters see and judge, the first words of their instructions.
         valid: the label of a query that passes every step.
         valid_title: its wording, for buttons.
         breadth: from this many other answers on, a query is too broad.
@@ -85,6 +86,7 @@ class Rubric:
     id: str
     version: int
     title: str
+    intro: str
     valid: str
     valid_title: str
     breadth: int

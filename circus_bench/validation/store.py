@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +38,6 @@ from circus_bench.validation.judgements import (
 )
 from circus_bench.validation.study import Study
 
-DATABASE_FILE = "judgements.sqlite"
 _TOKEN_BYTES = 32
 _T = TypeVar("_T")
 
@@ -69,6 +69,18 @@ class Outcome(StrEnum):
     """It had been stored before; this is the same delivery again."""
     CONFLICT = "conflict"
     """It was not stored: another judgement has the version that it would have had."""
+
+
+class RefusedError(StoreError):
+    """A delivery does not fit the study or the log.
+
+    Attributes:
+        why: the message without the ids of item and person, for raters, who do not see ids of items.
+    """
+
+    def __init__(self, why: str, *, item: str, person: str) -> None:
+        super().__init__(f"item {item!r}, person {person!r}: {why}")
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +270,8 @@ class JudgementStore:
         """Refuse a judgement that the study does not provide for.
 
         Raises:
-            StoreError: it names an item, a question, a reason or an image that the study does not have there.
+            RefusedError: it names an item, a question, a reason or an image that the study does not have there, or
+                holds text that cannot be stored.
         """
         rubric = self.study.rubric
         self._check_item(judgement.item, _person(judgement))
@@ -269,16 +282,20 @@ class JudgementStore:
             "answers": (judgement.answers, set() if flagged else {entry.id for entry in rubric.follow_ups}),
             "alternatives": (judgement.alternatives, set(self._items[judgement.item].panel)),
         }
-        where = f"judgement of {judgement.item!r} by {judgement.rater!r}"
+        refused = partial(RefusedError, item=judgement.item, person=judgement.rater)
         for name, (given, known) in allowed.items():
             strange = [entry for entry in given if entry not in known]
             if strange or len(set(given)) < len(given):
-                raise StoreError(f"{where}: {name} are repeated or unknown ({some(given)}; known are {some(known)})")
+                raise refused(f"{name} are repeated or unknown ({some(given)}; known are {some(known)})")
         expected = rubric.label_of(judgement.flags)
         if judgement.label != expected:
-            raise StoreError(f"{where}: its flags make the label {expected!r}, not {judgement.label!r}")
+            raise refused(f"its flags make the label {expected!r}, not {judgement.label!r}")
         if not (math.isfinite(judgement.seconds) and judgement.seconds >= 0 and judgement.version >= 1):
-            raise StoreError(f"{where}: {judgement.seconds} seconds or version {judgement.version} cannot be")
+            raise refused(f"{judgement.seconds} seconds or version {judgement.version} cannot be")
+        try:
+            f"{judgement.note}{judgement.event}{judgement.time}".encode()
+        except UnicodeEncodeError as error:
+            raise refused(f"its note, event id or time holds half a character, a lone surrogate ({error})") from error
 
     def export(self, path: Path) -> int:
         """Write the log as JSON lines; returns the number of judgements."""
@@ -325,12 +342,12 @@ class JudgementStore:
 
     def _check_item(self, item: str, person: Person) -> None:
         if item not in self._items:
-            raise StoreError(f"{item!r} is not an item of the study {self.study.name!r}")
+            raise RefusedError(f"not an item of the study {self.study.name!r}", item=item, person=person.id)
         if person.access is Access.ADJUDICATOR:
             return
         mine = self.study.assignments.get(person.id)
         if mine is None or not (item in mine or self._items[item].training):
-            raise StoreError(f"item {item!r} is not assigned to {person.id!r}")
+            raise RefusedError("the item is not assigned to them", item=item, person=person.id)
 
     def _append(self, connection: Connection, judgement: Judgement) -> Outcome:
         # In this order: this delivery is recognised if another process stores it between the two looks, and any other
@@ -343,9 +360,10 @@ class JudgementStore:
                 return Outcome.REPEATED
             raise StoreError(f"event id {judgement.event!r} is in use for another event")
         if judgement.version > newest + 1:
-            raise StoreError(
-                f"judgement of {judgement.item!r} by {judgement.rater!r}: version {judgement.version} replaces one "
-                f"that the log does not have; its last is {newest}"
+            raise RefusedError(
+                f"version {judgement.version} replaces one that the log does not have; its last is {newest}",
+                item=judgement.item,
+                person=judgement.rater,
             )
         if judgement.version <= newest:
             return Outcome.CONFLICT

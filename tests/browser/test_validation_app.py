@@ -390,6 +390,18 @@ class TestTwoTabs:
         saved(other)
         assert len(ann.log()) == 1
 
+    def test_a_tab_goes_on_when_another_delivers_what_it_waits_for(self, ann: Person, page: Page) -> None:
+        page.route("**/judgements", lambda route: route.abort())  # this tab cannot send at all
+        item = item_of(page)
+        press(page, *SOUND, "Enter")
+        page.wait_for_selector("#waiting:visible")
+        other = ann.tab()
+        moved_on(page, item)
+        saved(page)
+        saved(other)
+        assert [judgement.item for judgement in ann.log()] == [ann.assigned[0]]
+        assert page.is_enabled("#fields")
+
     def test_both_tabs_send_what_waited_only_once(self, ann: Person, page: Page) -> None:
         other = ann.tab()
         ann.context.set_offline(True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from circus_bench.benchmark import Benchmark, Gallery
 from circus_bench.errors import MismatchError
+from circus_bench.rmir.completeness import ANSWERS_RUBRIC
 from circus_bench.sources.scenes import Kind
 from circus_bench.validation.app import create_app, invite, sign_in_link
 from circus_bench.validation.app.pictures import THUMBNAIL, Pictures
@@ -26,6 +28,7 @@ from circus_bench.validation.app.security import AttemptLimit
 from circus_bench.validation.app.work import Desk
 from circus_bench.validation.database import StoreError
 from circus_bench.validation.judgements import Role
+from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.store import JudgementStore
 from circus_bench.validation.study import Study
 
@@ -296,6 +299,21 @@ class TestJudging:
         assert ann.judge(ann.next()["item"], **wrong).status_code == 422
         assert site.store.count() == 0
 
+    def test_half_a_character_in_a_note_is_refused(self, site: Site) -> None:
+        ann = site.person("ann")
+        body = json.dumps(answer(ann.next()["item"], note="a\ud83d"))  # with an escape: UTF-8 has no such character
+        headers = {"X-CSRF-Token": ann.csrf, "Content-Type": "application/json"}
+        assert ann.client.post("/judgements", content=body, headers=headers).status_code == 422
+        assert site.store.count() == 0
+
+    @pytest.mark.parametrize("wrong", [{"replaces": 4}, {"reasons": ["target.mismatch"]}, {"flags": ["nothing"]}])
+    def test_a_refusal_does_not_tell_the_item_s_id(self, site: Site, wrong: dict[str, Any]) -> None:
+        ann = site.person("ann")
+        refused = ann.judge(ann.next()["item"], **wrong)
+        assert refused.status_code == 422
+        assert refused.json()["error"]
+        assert not [item.id for item in site.study.items if item.id in refused.text or item.query in refused.text]
+
     def test_clicked_candidates_are_stored_by_id_and_targets_are_none(self, site: Site) -> None:
         ann = site.person("ann")
         item = site.study.items[0]
@@ -511,6 +529,20 @@ class TestSetUp:
         ann = make_site(dataclasses.replace(study, rubric=rubric)).person("ann")
         assert "Too broad" in ann.get("/instructions").text
         assert ann.judge(ann.next()["item"], answers={}).status_code == 200
+
+    def test_the_instructions_say_what_the_rubric_asks(self, make_site: Make) -> None:
+        study, answers = make_study(1), load_rubric(ANSWERS_RUBRIC)
+        of_answers = dataclasses.replace(study, rubric=answers)
+        pages = [make_site(each).person("ann").get("/instructions").text for each in (study, of_answers)]
+        for only_circus in ("a text that modifies it", "From 10 on", "Worked examples"):
+            assert [only_circus in html for html in pages] == [True, False], only_circus
+        assert answers.intro in pages[1]
+
+    def test_only_a_rubric_that_asks_for_breadth_has_a_limit_of_candidates(self, make_site: Make) -> None:
+        study = make_study(1)
+        of_answers = dataclasses.replace(study, rubric=load_rubric(ANSWERS_RUBRIC))
+        pages = [make_site(each).person("ann").next()["html"] for each in (study, of_answers)]
+        assert ["would be too many" in html for html in pages] == [True, False]
 
 
 def _file(image: Image.Image, file_format: str) -> bytes:

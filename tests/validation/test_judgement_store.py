@@ -128,6 +128,7 @@ class TestRecording:
             (judged(alternatives=("nowhere",)), "alternatives are repeated or unknown"),
             (judged(seconds=float("nan")), "nan seconds"),
             (judged(version=0), "version 0"),
+            (judged(note="a\ud83d"), "a lone surrogate"),
         ],
     )
     def test_what_the_study_does_not_provide_for_is_refused(

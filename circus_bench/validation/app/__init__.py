@@ -35,7 +35,8 @@ def open_store(study_folder: Path, *, database: str | Path | None = None) -> Jud
         MismatchError: the database holds the judgements of another study.
     """
     _require_packages()
-    from circus_bench.validation.store import DATABASE_FILE, JudgementStore
+    from circus_bench.validation.judgements import DATABASE_FILE
+    from circus_bench.validation.store import JudgementStore
     from circus_bench.validation.study import Study
 
     return JudgementStore(Study.load(study_folder), database or study_folder / DATABASE_FILE)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from circus_bench.validation.app.pages import Pages
 from circus_bench.validation.app.security import AttemptLimit, csrf_token
 from circus_bench.validation.app.work import opaque
-from circus_bench.validation.judgements import Judgement, to_lines
+from circus_bench.validation.judgements import LOG_FILE, Judgement, to_lines
 from circus_bench.validation.store import Access, JudgementStore, Outcome, Person
 from circus_bench.validation.study import Study
 
@@ -259,10 +259,10 @@ def dashboard(request: Request, site: TheSite, person: TheOwner) -> Response:
     return _page(request, site, "dashboard", person=person, **overview(site.study, site.store))
 
 
-@router.get("/judgements.jsonl")
+@router.get(f"/{LOG_FILE}")
 def log(site: TheSite, _: TheOwner) -> Response:
     """The whole log."""
-    headers = {"Content-Disposition": 'attachment; filename="judgements.jsonl"'}
+    headers = {"Content-Disposition": f'attachment; filename="{LOG_FILE}"'}
     return PlainTextResponse(to_lines(site.store.judgements()), media_type="application/jsonl", headers=headers)
 
 

@@ -20,7 +20,7 @@ from circus_bench.validation.app.routes import Site, router
 from circus_bench.validation.app.security import AttemptLimit, Guard
 from circus_bench.validation.backup import Backups
 from circus_bench.validation.database import StoreError
-from circus_bench.validation.store import JudgementStore
+from circus_bench.validation.store import JudgementStore, RefusedError
 from circus_bench.validation.study import Study
 
 _LOG = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def _malformed(_: Request, error: Exception) -> Response:
 
 def _unfit(_: Request, error: Exception) -> Response:
     _LOG.warning("refused: %s", error)
-    return JSONResponse({"error": str(error)}, 422)
+    return JSONResponse({"error": error.why if isinstance(error, RefusedError) else str(error)}, 422)
 
 
 def _unstored(_: Request, error: Exception) -> Response:

@@ -43,7 +43,7 @@ function refresh(changed) {
     const targets = form().dataset.targets.split(" ");
     const count = checked("alternative").filter((name) => !targets.includes(name)).length;
     id("breadth").textContent = count;
-    id("too-broad").hidden = count < Number(form().dataset.breadth);
+    if (id("too-broad")) id("too-broad").hidden = count < Number(form().dataset.breadth);
   }
   id("problem").textContent = "";
 }
@@ -53,6 +53,9 @@ function problemOf() {
   if (sound().checked && followUps().some((entry) => !answerOf(entry))) return "Answer the questions first: Y or N.";
   return "";
 }
+
+// Half of a character, as a note cut at its greatest length may end with, cannot be stored.
+const wellFormed = (text) => text.toWellFormed?.() ?? text;
 
 function judgement() {
   const valid = sound().checked;
@@ -65,7 +68,7 @@ function judgement() {
     reasons: checked("reason").filter((reason) => flags.includes(reason.split(".")[0])),
     answers: valid ? Object.fromEntries(followUps().map((e) => [e.dataset.followUp, answerOf(e) === "yes"])) : {},
     alternatives: checked("alternative"),
-    note: form().elements.note.value,
+    note: wellFormed(form().elements.note.value),
     seconds: Math.round(secondsShown() * 10) / 10,
   };
 }
@@ -134,10 +137,14 @@ async function deliver(path, body) {
   lock(true);
   sent = outbox.add(path, body);
   await outbox.flush();
-  if (sent && !outbox.has(sent)) {
-    sent = null; // another tab has delivered it
-    goTo(null);
-  }
+  goOnIfDelivered();
+}
+
+// Another tab may have delivered what this one waits for, now or while the network was away.
+function goOnIfDelivered() {
+  if (!sent || outbox.has(sent)) return;
+  sent = null;
+  goTo(null);
 }
 
 function save() {
@@ -166,6 +173,7 @@ outbox.addEventListener("acknowledged", ({ detail }) => {
   if (detail.key === sent || (here && !busy && detail.body.item === here.dataset.item)) advance(detail.content);
   else id("progress").innerHTML = detail.content.progress;
 });
+outbox.addEventListener("elsewhere", goOnIfDelivered);
 outbox.addEventListener("refused", ({ detail }) => {
   say(`Not saved: ${detail.content.error}`, "bad");
   if (detail.key === sent) {

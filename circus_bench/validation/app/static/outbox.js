@@ -22,7 +22,9 @@ export class Outbox extends EventTarget {
     this.#prefix = `circus-bench outbox ${name} `;
     addEventListener("online", () => this.flush());
     addEventListener("storage", (event) => {
-      if (event.key?.startsWith(this.#prefix)) this.#tell("change");
+      if (!event.key?.startsWith(this.#prefix)) return;
+      this.#tell("change");
+      this.#tell("elsewhere");
     });
   }
 
