@@ -410,9 +410,10 @@ def block_rows(n_gallery: int, memory: int) -> int:
 
 
 def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]]:
-    count = -(-n_queries // (block_rows(n_gallery, memory) - 1))  # one row is left for the check row
-    bounds = np.linspace(0, n_queries, count + 1).round().astype(int).tolist()
-    return list(pairwise(bounds))
+    """Cut the queries so that blocks, the first one with its check row, need no padding but in the last one."""
+    count = -(-(n_queries + 1) // block_rows(n_gallery, memory))
+    size = -(-(n_queries + 1) // (count * _ROW_STEP)) * _ROW_STEP
+    return list(pairwise([0, *range(size - 1, n_queries, size), n_queries]))
 
 
 def _padded(queries: Floats, *, check: bool) -> Floats:
