@@ -355,6 +355,14 @@ class TestNetwork:
         saved(page)
         assert len(ann.log()) == 1
 
+    def test_looking_ahead_signed_out_does_not_take_the_item_away(self, page: Page) -> None:
+        page.route("**/items/ahead*", lambda route: route.fulfill(status=401, json={"error": "sign in"}))
+        with page.expect_response("**/items/ahead*"):
+            item = judge(page, *SOUND)
+        page.wait_for_load_state("networkidle")
+        assert page.url.endswith("/judge?begin")
+        assert item_of(page) not in (item, None)
+
 
 class TestTwoTabs:
     def test_a_conflict_is_shown_and_the_stored_judgement_can_be_kept(self, ann: Person, page: Page) -> None:

@@ -95,7 +95,6 @@ function prepare() {
 
 async function fetchItem(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" } });
-  if (answer.status === 401) location.assign("/sign-in");
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
@@ -119,7 +118,7 @@ async function goTo(name) {
   try {
     show(await fetchItem(name ? `/items/${name}` : "/items/next"));
   } catch {
-    location.assign("/judge?begin"); // also the page of the end
+    location.assign("/judge?begin"); // also the page of the end, and the way to sign in
   }
 }
 
