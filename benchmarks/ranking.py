@@ -69,7 +69,7 @@ class Contender:
 
 
 def ours(queries: np.ndarray, gallery: np.ndarray, targets: np.ndarray, top_k: int) -> Contender:
-    from circus_bench.ranking import Targets, rank_scores, rank_targets
+    from circus_bench.ranking import Ranker, Targets, rank_scores
 
     def rows(start: int, stop: int) -> Targets:
         own = targets[start:stop]
@@ -77,8 +77,9 @@ def ours(queries: np.ndarray, gallery: np.ndarray, targets: np.ndarray, top_k: i
 
     whole = rows(0, len(queries))
     blocks = {start: rows(start, start + BLOCK) for start in range(0, len(queries), BLOCK)}
+    ranker = Ranker(gallery, longest=1.0)
     return Contender(
-        lambda: rank_targets(queries, gallery, targets=whole, top_k=top_k, longest=1.0),
+        lambda: ranker.rank(queries, targets=whole, top_k=top_k),
         lambda scores, start: rank_scores(scores, targets=blocks[start], top_k=top_k),
     )
 

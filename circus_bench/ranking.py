@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, EmbeddingError, some
 from circus_bench.processes import ALONE, Processes
-from circus_bench.scorers import Backend, Scores, given_scores, scorer_of
+from circus_bench.scorers import Backend, Scorer, Scores, given_scores, scorer_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -127,6 +128,93 @@ class Ranking:
     subset_top: Ints
 
 
+class Ranker:
+    """Ranks targets in one gallery by inner product (cosine when the rows are of unit length).
+
+    What takes long to set up is kept between calls: the gallery on its device, and the memory of the scores.
+
+    Args:
+        gallery: float32 [n_gallery, dim]; a memory-mapped array is read once per block of queries.
+        backend: `numpy`, or `torch` on `device`.
+        device: a torch device such as `cuda`; the gallery must fit on it.
+        memory: bytes that the block of scores may take.
+        longest: length of the longest gallery row, 1 for unit vectors; a pass over the gallery finds it when None.
+        processes: those that share the blocks of queries; every one of them has to call `rank`, and gets the whole.
+
+    Raises:
+        EmbeddingError: the gallery is not a non-empty float32 matrix.
+    """
+
+    def __init__(
+        self,
+        gallery: Floats,
+        *,
+        backend: Backend = Backend.NUMPY,
+        device: str | None = None,
+        memory: int = DEFAULT_MEMORY,
+        longest: float | None = None,
+        processes: Processes = ALONE,
+    ) -> None:
+        _check_shape(gallery, "gallery embedding")
+        self._gallery = gallery
+        self._backend = backend
+        self._device = device
+        self._memory = memory
+        self._longest = longest
+        self._processes = processes
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        longest = self._longest or longest_of(self._gallery)
+        return scorer_of(self._gallery, backend=self._backend, longest=longest, device=self._device)
+
+    def rank(
+        self, queries: Floats, *, targets: Targets, top_k: int = 0, advance: Callable[[int], object] = lambda _: None
+    ) -> Ranking:
+        """Rank every target in the whole gallery.
+
+        Args:
+            queries: float32 [n_queries, dim].
+            targets: the rows to rank; the same number of queries.
+            top_k: how many gallery images to return per query; at most the gallery's size.
+            advance: called with the number of queries done by this process, for a progress bar.
+
+        Raises:
+            EmbeddingError: an embedding is not finite or has zero length, or the shapes do not fit.
+            CircusError: the memory does not hold the scores of the smallest block, or another process failed.
+        """
+        gallery, processes = self._gallery, self._processes
+        check_embeddings(queries, "query")
+        if queries.shape[1] != gallery.shape[1] or len(queries) != len(targets.reference):
+            raise EmbeddingError(
+                f"query embeddings {queries.shape} do not fit gallery embeddings {gallery.shape} "
+                f"and {len(targets.reference)} queries"
+            )
+        if len(targets.index) and targets.index.max() >= len(gallery):
+            raise CircusError(f"a target has gallery index {targets.index.max()} in a gallery of {len(gallery)}")
+        top_k = min(top_k, len(gallery))
+        blocks = _blocks(len(queries), len(gallery), self._memory)
+
+        def rank_share() -> list[dict[str, NDArray[Any]]]:
+            parts: list[dict[str, NDArray[Any]]] = []
+            own = processes.share(blocks)
+            if not own:
+                return parts
+            with self._scorer.precision():
+                for start, stop in own:
+                    scores = self._scorer.scores(_padded(queries[start:stop], check=start == 0))
+                    if start == 0:
+                        _check_gallery(gallery, scores.row(stop))
+                    parts.append(_rank_block(scores, targets, start, stop, top_k=top_k))
+                    advance(stop - start)
+            return parts
+
+        shares = processes.everywhere("ranking", rank_share)
+        parts = [shares[block % processes.count][block // processes.count] for block in range(len(blocks))]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return Ranking(**joined)
+
+
 def rank_targets(
     queries: Floats,
     gallery: Floats,
@@ -136,59 +224,10 @@ def rank_targets(
     backend: Backend = Backend.NUMPY,
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
-    longest: float | None = None,
-    processes: Processes = ALONE,
-    advance: Callable[[int], object] = lambda _: None,
 ) -> Ranking:
-    """Rank every target in the whole gallery by inner product (cosine when the rows are of unit length).
-
-    Args:
-        queries: float32 [n_queries, dim].
-        gallery: float32 [n_gallery, dim]; a memory-mapped array is read once per block of queries.
-        targets: the rows to rank; the same number of queries.
-        top_k: how many gallery images to return per query; at most the gallery's size.
-        backend: `numpy`, or `torch` on `device`.
-        device: a torch device such as `cuda`; the gallery must fit on it.
-        memory: bytes that the block of scores may take.
-        longest: length of the longest gallery row, 1 for unit vectors; a pass over the gallery finds it when None.
-        processes: those that share the blocks of queries; every one of them has to call this, and gets the whole.
-        advance: called with the number of queries done by this process, for a progress bar.
-
-    Raises:
-        EmbeddingError: an embedding is not finite or has zero length, or the shapes do not fit.
-        CircusError: the memory does not hold the scores of the smallest block, or another process failed.
-    """
-    check_embeddings(queries, "query")
-    _check_shape(gallery, "gallery embedding")
-    if queries.shape[1] != gallery.shape[1] or len(queries) != len(targets.reference):
-        raise EmbeddingError(
-            f"query embeddings {queries.shape} do not fit gallery embeddings {gallery.shape} "
-            f"and {len(targets.reference)} queries"
-        )
-    if len(targets.index) and targets.index.max() >= len(gallery):
-        raise CircusError(f"a target has gallery index {targets.index.max()} in a gallery of {len(gallery)}")
-    top_k = min(top_k, len(gallery))
-    blocks = _blocks(len(queries), len(gallery), memory)
-
-    def rank_share() -> list[dict[str, NDArray[Any]]]:
-        parts: list[dict[str, NDArray[Any]]] = []
-        own = processes.share(blocks)
-        if not own:
-            return parts
-        scorer = scorer_of(gallery, backend=backend, longest=longest or longest_of(gallery), device=device)
-        with scorer.precision():
-            for start, stop in own:
-                scores = scorer.scores(_padded(queries[start:stop], check=start == 0))
-                if start == 0:
-                    _check_gallery(gallery, scores.row(stop))
-                parts.append(_rank_block(scores, targets, start, stop, top_k=top_k))
-                advance(stop - start)
-        return parts
-
-    shares = processes.everywhere("ranking", rank_share)
-    parts = [shares[block % processes.count][block // processes.count] for block in range(len(blocks))]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Ranking(**joined)
+    """Rank every target in the whole gallery, once; see `Ranker`, which is for several sets of queries."""
+    ranker = Ranker(gallery, backend=backend, device=device, memory=memory)
+    return ranker.rank(queries, targets=targets, top_k=top_k)
 
 
 def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
@@ -197,7 +236,7 @@ def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
     Args:
         scores: float32 [n_queries, n_gallery]. An image without a score (NaN or -inf) ranks below every target.
         targets: the rows to rank; the same number of queries.
-        top_k: as in `rank_targets`.
+        top_k: as in `Ranker.rank`.
 
     Raises:
         EmbeddingError: the score of a target is not finite, or the shape does not fit.
@@ -300,9 +339,9 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
     own = scores.at(query, np.maximum(index, 0))
     other = scores.at(query, np.maximum(null, 0))
     of_reference = scores.at(query, np.maximum(reference, 0))
-    # Both counts of a row follow each other, while its scores are in the cache.
-    greater, at_least = scores.counts(np.repeat(query, 2), np.stack([own, other], axis=1).ravel())
-    greater, at_least, null_at_least = greater[::2], at_least[::2], at_least[1::2]
+    (greater, _), (at_least, null_at_least) = (
+        counts.T for counts in scores.counts(query, np.stack([own, other], axis=1))
+    )
 
     reachable = index != ABSENT
     before, after = _tied_siblings(query, own, reachable)

@@ -27,7 +27,7 @@ from circus_bench.files import read_json, sha256, write_json
 from circus_bench.metrics.ranks import Ranks
 from circus_bench.processes import Processes, current_processes
 from circus_bench.rank_tables import RANKS_FILE, TOP_FILE, ConditionResult, load_tables, save_tables
-from circus_bench.ranking import ABSENT, DEFAULT_MEMORY, UNREACHABLE, ReferencePlace, Targets, rank_targets
+from circus_bench.ranking import ABSENT, DEFAULT_MEMORY, UNREACHABLE, Ranker, ReferencePlace, Targets
 from circus_bench.scorers import Backend
 from circus_bench.store import EmbeddingStore
 
@@ -235,19 +235,10 @@ def run_benchmark(
     driver.encode()
     gallery = driver.gallery()
     targets = _targets(benchmark, seed)
+    ranker = Ranker(gallery, backend=backend, device=device, memory=memory, longest=1.0, processes=job)
     results = {}
     for condition in Condition:
-        ranking = rank_targets(
-            driver.queries(condition),
-            gallery,
-            targets=targets,
-            top_k=top_k,
-            backend=backend,
-            device=device,
-            memory=memory,
-            longest=1.0,
-            processes=job,
-        )
+        ranking = ranker.rank(driver.queries(condition), targets=targets, top_k=top_k)
         results[condition] = ConditionResult(ranking, _ids(ranking.top, benchmark), _ids(ranking.subset_top, benchmark))
 
     def manifest() -> Manifest:

@@ -11,25 +11,28 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     import torch
 
-_LONG_ROW = 2**16
-_MAX_THREADS = 8
-_PAIR_ELEMENTS = 2**18  # of the vectors multiplied at a time: they stay in the cache
+_PAIR_ELEMENTS = 2**17  # of the vectors multiplied at a time: they stay in the cache
 _MANY_PAIRS = 2**16
+_COMPARED = 2**20  # scores at a time; fewer, and threads spend their time on taking turns
+_MIN_SPAN = 1024  # of a thread
 
+T = TypeVar("T")
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
@@ -51,15 +54,16 @@ class Block(Protocol):
         ...
 
     def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
-        """Sort the scores of a row into those above, within and below a range, for several ranges.
+        """Sort the scores of a row into those above, within and below a range, for m ranges of each of n rows.
 
         Args:
-            rows: int64 [n], the row that each range is about.
-            low: float32 [n]; `high` likewise.
+            rows: int64 [n].
+            low: float32 [n, m]; `high` likewise.
             high: the range's upper end, which belongs to it.
 
         Returns:
-            How many scores are above: int64 [n]. The ranges and columns of the scores within, by range, then column.
+            How many scores are above: int64 [n, m]. The scores within: places of their ranges, counted row by row, and
+            their columns, sorted by both.
         """
         ...
 
@@ -88,17 +92,20 @@ class Scores:
         self._doubt = doubt
 
     def counts(self, rows: Ints, own: Floats) -> tuple[Ints, Ints]:
-        """How many scores of a row are > `own` and >= `own`: int64 [n] each.
+        """How many scores of a row are > `own` and >= `own`: int64 [n, m] each.
 
         Args:
-            rows: int64 [n], sorted.
-            own: float32 [n], scores that `at` gave.
+            rows: int64 [n].
+            own: float32 [n, m], m scores of each of these rows that `at` gave.
         """
-        doubt = self._doubt[rows]
-        above, position, column = self._block.around(rows, low=own - doubt, high=own + doubt)
-        near, limit = self.at(rows[position], column), own[position]
-        greater = above + np.bincount(position[near > limit], minlength=len(rows))
-        return greater, above + np.bincount(position[near >= limit], minlength=len(rows))
+        doubt = self._doubt[rows, None]
+        above, place, column = self._block.around(rows, low=own - doubt, high=own + doubt)
+        near, limit = self.at(rows[place // own.shape[1]], column), own.ravel()[place]
+        greater, equal = (
+            np.bincount(place[chosen], minlength=own.size).reshape(own.shape)
+            for chosen in (near > limit, near == limit)
+        )
+        return above + greater, above + greater + equal
 
     def top(self, k: int, *, n_rows: int) -> tuple[Ints, Floats]:
         """Columns and scores of the k greatest of the first rows, falling, ties by column: [n_rows, k]."""
@@ -142,7 +149,7 @@ def scorer_of(gallery: Floats, *, backend: Backend, longest: float, device: str 
 def given_scores(scores: Floats) -> Scores:
     """Scores that are there already, and exact as they are: float32 [n_queries, n_gallery], no NaN."""
     return Scores(
-        _NumpyBlock(scores),
+        _NumpyBlock(scores, _spans(scores.shape[1], _threads())),
         exact=lambda rows, columns: scores[rows, columns],
         doubt=np.zeros(len(scores), np.float32),
     )
@@ -153,6 +160,7 @@ class PairProducts:
 
     def __init__(self, gallery: Floats) -> None:
         self._gallery = gallery
+        self._threads = _threads()
         self._first: Ints | None = None
 
     def of(self, queries: Floats) -> Callable[[Ints, Ints], Floats]:
@@ -171,9 +179,17 @@ class PairProducts:
     def _products(self, queries: Floats, rows: Ints, columns: Ints) -> Floats:
         found = np.empty(len(rows), np.float32)
         step = max(1, _PAIR_ELEMENTS // queries.shape[1])
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
-            found[part] = np.einsum("ij,ij->i", queries[rows[part]], self._gallery[columns[part]], dtype=np.float64)
+
+        def multiply(span: slice) -> None:
+            pairs = np.empty((2, step, queries.shape[1]), np.float32)
+            for start in range(span.start, span.stop, step):
+                part = slice(start, min(start + step, span.stop))
+                left, right = pairs[:, : part.stop - start]
+                np.take(queries, rows[part], axis=0, out=left, mode="clip")  # "raise" would take a copy first
+                np.take(self._gallery, columns[part], axis=0, out=right, mode="clip")
+                found[part] = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+
+        _in_threads(multiply, _spans(len(rows), self._threads))
         return found
 
     def _first_equal(self) -> Ints:
@@ -200,58 +216,106 @@ def doubt_of(queries: Floats, longest: float) -> Floats:
 
 
 class _NumpyScorer:
+    """Each thread multiplies and compares columns of its own, one product after another by itself.
+
+    The threads of a BLAS library would keep the cores busy for a while after each product, waiting for the next.
+    """
+
     def __init__(self, gallery: Floats, longest: float) -> None:
         self._gallery = gallery
         self._longest = longest
         self._pairs = PairProducts(gallery)
         self._buffer = np.empty(0, np.float32)
+        self._spans = _spans(len(gallery), _threads())
 
-    def precision(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        with _blas().limit(limits=1):
+            yield
 
     def scores(self, queries: Floats) -> Scores:
         shape = (len(queries), len(self._gallery))
         if self._buffer.size < shape[0] * shape[1]:
             self._buffer = np.empty(shape[0] * shape[1], np.float32)
         block = self._buffer[: shape[0] * shape[1]].reshape(shape)
-        with np.errstate(invalid="ignore", over="ignore"):  # whoever asked checks what came out
-            np.matmul(queries, self._gallery.T, out=block)
-        return Scores(_NumpyBlock(block), exact=self._pairs.of(queries), doubt=doubt_of(queries, self._longest))
+
+        def multiply(columns: slice) -> None:
+            with np.errstate(invalid="ignore", over="ignore"):  # whoever asked checks what came out
+                np.matmul(queries, self._gallery[columns].T, out=block[:, columns])
+
+        _in_threads(multiply, self._spans)
+        return Scores(
+            _NumpyBlock(block, self._spans), exact=self._pairs.of(queries), doubt=doubt_of(queries, self._longest)
+        )
 
 
 class _NumpyBlock:
-    def __init__(self, block: Floats) -> None:
+    def __init__(self, block: Floats, spans: list[slice]) -> None:
         self._block = block
+        self._spans = spans
 
     def row(self, row: int) -> Floats:
         scores: Floats = self._block[row]
         return scores
 
     def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
-        above = np.empty(len(rows), np.int64)
-        within: list[Ints] = [np.empty(0, np.int64)] * len(rows)
+        m = low.shape[1]
 
-        def visit(positions: Ints) -> None:
-            over = np.empty(self._block.shape[1], bool)
-            inside = np.empty_like(over)
-            for position in positions.tolist():
-                scores = self._block[rows[position]]
-                above[position] = np.count_nonzero(np.greater(scores, high[position], out=over))
-                np.greater_equal(scores, low[position], out=inside)
-                within[position] = np.flatnonzero(np.not_equal(inside, over, out=inside))
+        def compare(columns: slice) -> tuple[Ints, Ints, Ints]:
+            scores = self._block[:, columns]
+            width = scores.shape[1]
+            step = max(1, _COMPARED // (m * width))
+            above, within = np.empty(low.shape, np.int64), []
+            for start in range(0, len(rows), step):
+                part = slice(start, start + step)
+                of_part = _rows(scores, rows[part])[:, None]
+                over, inside = of_part > high[part, :, None], of_part >= low[part, :, None]
+                above[part] = np.bitwise_count(np.packbits(over, axis=2)).sum(axis=2, dtype=np.int64)
+                within.append(start * m * width + np.flatnonzero(np.not_equal(inside, over, out=inside)))
+            place, column = np.divmod(_joined(within), width)
+            return above, place, columns.start + column
 
-        # numpy lets other threads run while it compares; short rows would spend that time taking turns.
-        threads = min(_MAX_THREADS, len(os.sched_getaffinity(0))) if self._block.shape[1] >= _LONG_ROW else 1
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(visit, np.array_split(np.arange(len(rows)), threads)))
-        return above, np.repeat(np.arange(len(rows)), [len(columns) for columns in within]), _joined(within)
+        above, place, column = zip(*_in_threads(compare, self._spans), strict=True)
+        order = np.argsort(_joined(place), kind="stable")
+        return np.sum(above, axis=0), _joined(place)[order], _joined(column)[order]
 
     def best(self, k: int, *, slack: Floats) -> Pairs:
         columns = [_best_of_row(self._block[row], k, limit) for row, limit in enumerate(slack)]
         return np.repeat(np.arange(len(columns)), [len(of_row) for of_row in columns]), _joined(columns)
 
 
-def _joined(parts: list[Ints]) -> Ints:
+def _spans(length: int, threads: int) -> list[slice]:
+    """Cut a length for threads, none of which gets only little."""
+    cuts = np.linspace(0, length, max(1, min(threads, length // _MIN_SPAN)) + 1, dtype=int).tolist()
+    return [slice(start, stop) for start, stop in pairwise(cuts)]
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The libraries that multiply for numpy; they were loaded with it."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _threads() -> int:
+    """How many threads the user, or the machine, allows to them."""
+    return max((library["num_threads"] for library in _blas().info()), default=1)
+
+
+def _in_threads(function: Callable[[slice], T], spans: list[slice]) -> list[T]:
+    if len(spans) == 1:
+        return [function(spans[0])]
+    with ThreadPoolExecutor(len(spans)) as pool:
+        return list(pool.map(function, spans))
+
+
+def _rows(scores: Floats, rows: Ints) -> Floats:
+    """Some rows; not as a copy where they follow each other."""
+    if np.all(np.diff(rows) == 1):
+        return scores[rows[0] : rows[-1] + 1]
+    return scores[rows]
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -262,11 +326,12 @@ def _best_of_row(scores: Floats, k: int, slack: np.float32) -> Ints:
     scores above that bound need to be partitioned.
     """
     groups = 4 * k
-    candidates = np.arange(len(scores))
     if len(scores) >= 4 * groups:
         whole = len(scores) // groups * groups
         maxima = scores[:whole].reshape(-1, groups).max(axis=0)
         candidates = np.flatnonzero(scores >= np.partition(maxima, groups - k)[groups - k] - slack)
+    else:
+        candidates = np.arange(len(scores))
     of_candidates = scores[candidates]
     kth = np.partition(of_candidates, len(candidates) - k)[len(candidates) - k]
     best: Ints = candidates[of_candidates >= kth - slack]
@@ -318,25 +383,20 @@ class _TorchBlock:
     def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
         import torch
 
-        above = np.empty(len(rows), np.int64)
-        positions, columns = [], []
-        # The n-th ranges of every row at once, for n = 0, 1, ...: most rows have only one.
-        nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        for n in range(int(nth.max(initial=-1)) + 1):
-            chosen = np.flatnonzero(nth == n)
-            limits = np.full((2, len(self._block), 1), np.inf, np.float32)  # nothing is in the range of other rows
-            limits[:, rows[chosen], 0] = low[chosen], high[chosen]
-            lower, upper = torch.from_numpy(limits).to(self._block.device)
-            over = self._block > upper
-            above[chosen] = over.count_nonzero(dim=1).cpu().numpy()[rows[chosen]]
-            row, column = ((self._block >= lower) & ~over).nonzero().T.cpu().numpy()
-            position_of = np.zeros(len(self._block), np.int64)
-            position_of[rows[chosen]] = chosen
-            positions.append(position_of[row])
+        limits = torch.from_numpy(np.stack([low, high])[..., None]).to(self._block.device)
+        where = torch.from_numpy(rows).to(self._block.device)
+        step = max(1, len(self._block) // low.shape[1])  # comparing takes no more memory than the block itself
+        above, places, columns = np.empty(low.shape, np.int64), [], []
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            of_part = self._block[where[part], None]
+            over = of_part > limits[1, part]
+            above[part] = over.count_nonzero(dim=2).cpu().numpy()
+            within = (of_part >= limits[0, part]) & ~over
+            place, column = within.flatten(0, 1).nonzero().T.cpu().numpy()
+            places.append(start * low.shape[1] + place)
             columns.append(column)
-        position, column = _joined(positions), _joined(columns)
-        order = np.lexsort((column, position))
-        return above, position[order], column[order]
+        return above, _joined(places), _joined(columns)
 
     def best(self, k: int, *, slack: Floats) -> Pairs:
         import torch

@@ -8,11 +8,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from threadpoolctl import threadpool_info
 
 from circus_bench.errors import CircusError, EmbeddingError
 from circus_bench.ranking import (
     ABSENT,
     UNREACHABLE,
+    Ranker,
     Ranking,
     ReferencePlace,
     Targets,
@@ -247,13 +249,26 @@ def test_small_memory_cuts_the_queries_into_blocks_without_changing_anything(bac
     targets = Targets.of([rng.permutation(300)[:3].tolist() for _ in range(500)], rng.integers(0, 300, 500).tolist())
     whole = rank_targets(queries, gallery, targets=targets, top_k=10, backend=backend)
     done: list[int] = []
-    cut = rank_targets(
-        queries, gallery, targets=targets, top_k=10, backend=backend, memory=64 * 4 * 300, advance=done.append
-    )
+    ranker = Ranker(gallery, backend=backend, memory=64 * 4 * 300)
+    cut = ranker.rank(queries, targets=targets, top_k=10, advance=done.append)
     assert len(done) == 8  # 500 queries, at most 64 a block
     assert sum(done) == 500
     for field in fields(Ranking):
         assert np.array_equal(getattr(whole, field.name), getattr(cut, field.name)), field.name
+
+
+@BACKENDS
+def test_a_ranker_ranks_one_set_of_queries_after_another(backend: Backend) -> None:
+    rng = np.random.default_rng(1)
+    gallery = rng.standard_normal((3000, 32)).astype(np.float32)
+    ranker = Ranker(gallery, backend=backend)
+    for n in (70, 300, 5):
+        queries = rng.standard_normal((n, 32)).astype(np.float32)
+        targets = Targets.of([[i] for i in range(n)], [ABSENT] * n)
+        again = ranker.rank(queries, targets=targets, top_k=10)
+        once = rank_targets(queries, gallery, targets=targets, top_k=10, backend=backend)
+        for field in fields(Ranking):
+            assert np.array_equal(getattr(again, field.name), getattr(once, field.name)), field.name
 
 
 def test_too_little_memory_is_an_error_that_says_how_much_is_needed() -> None:
@@ -288,6 +303,16 @@ def test_embeddings_of_different_dimensions_are_refused() -> None:
 def test_a_target_index_beyond_the_gallery_is_refused() -> None:
     with pytest.raises(CircusError, match="gallery index 5"):
         rank_one(axis(1, 2), [5])
+
+
+def test_the_numpy_back_end_restores_the_threads_of_numerical_libraries() -> None:
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before = threads()
+    rank_one(axis(1, 2), [0])
+    assert threads() == before
+    assert before != []
 
 
 def test_the_torch_back_end_restores_the_precision_it_found() -> None:

@@ -25,7 +25,7 @@ from circus_bench.encoding import BenchmarkEncoder, EncodeSettings
 from circus_bench.errors import CircusError, EmbeddingError
 from circus_bench.images import Unreadable, inspect_images
 from circus_bench.processes import ALONE, ProcessError, Processes, claim_device, current_processes
-from circus_bench.ranking import Ranking, Targets, rank_targets
+from circus_bench.ranking import Ranker, Ranking, Targets
 from circus_bench.runs import Run, run_benchmark
 from circus_bench.scorers import Backend
 from circus_bench.sources.scenes import scenes
@@ -235,11 +235,9 @@ def test_ranking_is_shared_without_changing_anything(backend: Backend, count: in
     done: list[list[int]] = [[] for _ in range(count)]
 
     def rank(job: Processes | None = None) -> Ranking:
-        options: dict[str, Any] = {"processes": job, "advance": done[job.rank].append} if job else {}
         # 64 rows of scores fit, so that there are 8 blocks of 62 or 63 queries.
-        return rank_targets(
-            queries, gallery, targets=targets, top_k=10, backend=backend, memory=64 * 4 * 300, **options
-        )
+        ranker = Ranker(gallery, backend=backend, memory=64 * 4 * 300, **({"processes": job} if job else {}))
+        return ranker.rank(queries, targets=targets, top_k=10, **({"advance": done[job.rank].append} if job else {}))
 
     whole = rank()
     assert all(equal(found, whole) for found in in_job(count, rank))
@@ -341,8 +339,7 @@ _BOUNDED = """
 import hashlib, resource, sys
 from pathlib import Path
 import numpy as np
-from circus_bench.ranking import Targets, rank_targets
-from circus_bench.scorers import Backend
+from circus_bench.ranking import Ranker, Targets
 from circus_bench.store import EmbeddingStore
 
 N, DIM, MIB = 60_000, 1024, 2**20  # 234 MiB
@@ -363,7 +360,7 @@ gallery = space.ordered(space.order(digests))
 queries = space.ordered(space.order(digests[:130]))
 targets = Targets.of([[i] for i in range(130)], [0] * 130)
 # 64 rows of scores are 15 MiB.
-ranking = rank_targets(queries, gallery, targets=targets, top_k=3, memory=20 * MIB, longest=1.0)
+ranking = Ranker(gallery, memory=20 * MIB, longest=1.0).rank(queries, targets=targets, top_k=3)
 print(set(ranking.rank.tolist()), ranking.top[:, 0].tolist() == list(range(130)))
 """
 

@@ -119,5 +119,20 @@ def test_the_number_of_threads_changes_nothing() -> None:
 
 def test_given_scores_are_taken_as_they_are() -> None:
     scores = given_scores(np.array([[1, 2, 2, 3]], np.float32))
-    greater, at_least = scores.counts(np.array([0, 0]), np.array([2, 3], np.float32))
-    assert (greater.tolist(), at_least.tolist()) == ([1, 0], [3, 1])
+    greater, at_least = scores.counts(np.array([0, 0]), np.array([[2], [3]], np.float32))
+    assert (greater.tolist(), at_least.tolist()) == ([[1], [0]], [[3], [1]])
+
+
+@BACKENDS
+def test_several_scores_of_rows_in_any_order_are_counted(backend: Backend) -> None:
+    queries, gallery = unit(0, 40, 64), unit(1, 5000, 64)
+    exact = queries.astype(np.float64) @ gallery.astype(np.float64).T
+    rows, columns = np.array([7, 3, 3, 39, 0]), np.random.default_rng(2).integers(0, 5000, (5, 3))
+    scorer = scorer_of(gallery, backend=backend, longest=1.0)
+    with scorer.precision():
+        scores = scorer.scores(queries)
+        own = scores.at(np.repeat(rows, 3), columns.ravel()).reshape(5, 3)
+        greater, at_least = scores.counts(rows, own)
+    expected = (exact[rows, None] > exact[rows[:, None], columns][..., None]).sum(axis=2)
+    assert greater.tolist() == expected.tolist()
+    assert at_least.tolist() == (greater + 1).tolist()
