@@ -7,11 +7,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from loopback import LoopbackServer
 from misbehaving_server import KEY, Asked, anthropic_message, echo, openai_completion, openai_error
 
 _CREATED = 4_000_000_000  # seconds; far in the future, so that every batch is a new one
@@ -34,7 +34,7 @@ class Batch:
     looks: int
 
 
-class BatchServer:
+class BatchServer(LoopbackServer):
     """The server.
 
     Attributes:
@@ -50,6 +50,7 @@ class BatchServer:
     """
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.looks = 2
         self.lose = 0
         self.busy = 0
@@ -60,27 +61,6 @@ class BatchServer:
         self.paid: Counter[str] = Counter()
         self.files: dict[str, bytes] = {}
         self.lock = threading.RLock()
-        server = self
-
-        class Handler(_Handler):
-            pass
-
-        Handler.server_side = server
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    @contextmanager
-    def running(self) -> Iterator[BatchServer]:
-        """Serve until the block ends."""
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
 
     def take(self, requests: Mapping[str, Any], metadata: Any = None) -> Batch:
         """Take a batch; what will be answered is paid from now on."""
@@ -130,7 +110,7 @@ def _openai_state(batch: Batch, broken: str | None) -> Any:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server_side: BatchServer
+    service: BatchServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -138,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        server = self.server_side
+        server = self.service
         data = self.rfile.read(int(self.headers["Content-Length"]))
         assert self.headers["Authorization"] == f"Bearer {KEY}"
         with server.lock:
@@ -167,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, state)
 
     def do_GET(self) -> None:
-        server = self.server_side
+        server = self.service
         path, _, _ = self.path.partition("?")
         with server.lock:
             if path.endswith("/results"):
@@ -184,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, self._state(batch))
 
     def _state(self, batch: Batch) -> Any:
-        server = self.server_side
+        server = self.service
         if "/messages/" in self.path:
             return _anthropic_state(server, batch)
         return _openai_state(batch, server.broken_file)
@@ -220,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "\n".join(lines[::-1]).encode()
 
     def _fates(self, name: str) -> Iterator[tuple[str, Any, str]]:
-        server = self.server_side
+        server = self.service
         batch = next(batch for batch in server.batches if batch.id == name)
         for key, body in batch.requests.items():
             fate = server.fates.get(text(body), "answered")

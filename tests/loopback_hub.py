@@ -13,13 +13,14 @@ import hashlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from loopback import LoopbackServer
 
 TOKEN = "hf_loopback-token"
 USER = "group"
@@ -77,7 +78,7 @@ class Repository:
         return next((c for history in self.branches.values() for c in history if c.oid == revision), None)
 
 
-class LoopbackHub:
+class LoopbackHub(LoopbackServer):
     """The server.
 
     Attributes:
@@ -91,6 +92,7 @@ class LoopbackHub:
     """
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.repositories: dict[str, Repository] = {}
         self.storage: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []
@@ -99,27 +101,6 @@ class LoopbackHub:
         self.before_commit: Callable[[], object] = lambda: None
         self.lost_answers = 0
         self.lock = threading.RLock()
-        hub = self
-
-        class Handler(_Handler):
-            pass
-
-        Handler.hub = hub
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    @contextmanager
-    def running(self) -> Iterator[LoopbackHub]:
-        """Serve until the block ends."""
-        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
 
     def environment(self, home: Path) -> dict[str, str]:
         """What a client's environment must hold; `home` is its private HF_HOME."""
@@ -150,7 +131,7 @@ class LoopbackHub:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    hub: LoopbackHub
+    service: LoopbackHub
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -164,11 +145,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         oid = self.path.rsplit("/", 1)[1]
-        with self.hub.lock:
-            self.hub.requests.append(("PUT", self.path))
-            dropping = self.hub.allowed_puts <= 0 and self.hub.dropped_puts > 0
-            self.hub.allowed_puts -= 1
-            self.hub.dropped_puts -= dropping
+        with self.service.lock:
+            self.service.requests.append(("PUT", self.path))
+            dropping = self.service.allowed_puts <= 0 and self.service.dropped_puts > 0
+            self.service.allowed_puts -= 1
+            self.service.dropped_puts -= dropping
         length = int(self.headers["Content-Length"])
         if dropping:
             self.rfile.read(length // 2)
@@ -178,8 +159,8 @@ class _Handler(BaseHTTPRequestHandler):
         if hashlib.sha256(data).hexdigest() != oid:
             self._json(400, {"error": "checksum"})
             return
-        with self.hub.lock:
-            self.hub.storage[oid] = data
+        with self.service.lock:
+            self.service.storage[oid] = data
         self._json(200, {})
 
     def log_message(self, *_: object) -> None:
@@ -195,8 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else b""
-        with self.hub.lock:
-            self.hub.requests.append((self.command, url.path))
+        with self.service.lock:
+            self.service.requests.append((self.command, url.path))
             given = self.headers.get("Authorization")
             writes = self.command == "POST" and not url.path.endswith("/validate-yaml")
             if given not in (None, f"Bearer {TOKEN}"):
@@ -221,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._create(json.loads(body))
         elif parts[0] in {"datasets", "models"} and len(parts) >= 3:
             name, action = "/".join(parts[1:3]), (parts[3] if len(parts) > 3 else "revision")
-            repo = self.hub.repositories.get(name)
+            repo = self.service.repositories.get(name)
             revision = parts[4] if len(parts) > 4 else "main"
             if repo is None:
                 self._json(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
@@ -234,12 +215,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _create(self, wanted: dict[str, Any]) -> None:
         name = f"{wanted.get('organization') or USER}/{wanted['name']}"
-        url = f"{self.hub.url}/datasets/{name}"
-        if name in self.hub.repositories:
+        url = f"{self.service.url}/datasets/{name}"
+        if name in self.service.repositories:
             self._json(409, {"error": "You already created this dataset repo", "url": url})
             return
         private = bool(wanted.get("private")) or wanted.get("visibility") == "private"
-        self.hub.repositories[name] = repo = Repository(private)
+        self.service.repositories[name] = repo = Repository(private)
         repo.commit("initial commit", {".gitattributes": Blob(b"*.parquet filter=lfs\n")})
         self._json(200, {"url": url, "name": name})
 
@@ -264,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif action == "paths-info":
             form = json.loads(body) if self.headers["Content-Type"] == "application/json" else parse_qs(body.decode())
             paths = form["paths"]
-            self._json(200, [e for p in paths for e in _entries(self.hub, commit) if e["path"] == p])
+            self._json(200, [e for p in paths for e in _entries(self.service, commit) if e["path"] == p])
         elif action == "commits":
             facts = {"message": "", "authors": [], "date": "2026-01-01T00:00:00.000Z"}
             self._json(200, [{"id": c.oid, "title": c.message, **facts} for c in reversed(repo.branches["main"])])
@@ -277,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tree(self, commit: Commit, under: str, *, recursive: bool) -> None:
         prefix = f"{under}/" if under else ""
-        entries = [e for e in _entries(self.hub, commit) if e["path"].startswith(prefix)]
+        entries = [e for e in _entries(self.service, commit) if e["path"].startswith(prefix)]
         if not recursive:
             entries = [entry for entry in entries if "/" not in entry["path"][len(prefix) :]]
         if not entries and under:
@@ -297,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _commit(self, name: str, repo: Repository, revision: str, query: dict[str, str], body: bytes) -> None:
         lines = [json.loads(line) for line in body.splitlines()]
         header = lines[0]["value"]
-        self.hub.before_commit()
+        self.service.before_commit()
         head = repo.find(revision)
         assert head is not None
         in_pull_request = query.get("create_pr") == "1"
@@ -310,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
             if line["key"] == "file":
                 files[value["path"]] = Blob(base64.b64decode(value["content"]))
             elif line["key"] == "lfsFile":
-                if value["oid"] not in self.hub.storage:
+                if value["oid"] not in self.service.storage:
                     self._json(400, {"error": f"{value['path']} was not uploaded"})
                     return
                 files[value["path"]] = Blob(lfs=value["oid"])
@@ -318,28 +299,28 @@ class _Handler(BaseHTTPRequestHandler):
                 del files[value["path"]]
         branch = f"refs/pr/{len(repo.branches)}" if in_pull_request else revision
         made = repo.commit(header["summary"], files, branch=branch, description=header.get("description", ""))
-        if self.hub.lost_answers:
-            self.hub.lost_answers -= 1
+        if self.service.lost_answers:
+            self.service.lost_answers -= 1
             self._hang_up()
             return
-        url = f"{self.hub.url}/{'datasets/' if self.path.startswith('/api/datasets') else ''}{name}"
+        url = f"{self.service.url}/{'datasets/' if self.path.startswith('/api/datasets') else ''}{name}"
         pull_request = {"pullRequestUrl": f"{url}/discussions/{branch.rsplit('/', 1)[1]}"} if in_pull_request else {}
         self._json(200, {"commitUrl": f"{url}/commit/{made.oid}", "commitOid": made.oid, **pull_request})
 
     def _batch(self, wanted: dict[str, Any]) -> None:
         def answer(oid: str, size: int) -> dict[str, Any]:
-            there = oid in self.hub.storage
+            there = oid in self.service.storage
             return {
                 "oid": oid,
                 "size": size,
-                **({} if there else {"actions": {"upload": {"href": f"{self.hub.url}/lfs/{oid}"}}}),
+                **({} if there else {"actions": {"upload": {"href": f"{self.service.url}/lfs/{oid}"}}}),
             }
 
         objects = [answer(thing["oid"], thing["size"]) for thing in wanted["objects"]]
         self._json(200, {"transfer": "basic", "objects": objects}, kind="application/vnd.git-lfs+json")
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
-        repo = self.hub.repositories.get(name)
+        repo = self.service.repositories.get(name)
         commit = repo.find(revision) if repo else None
         if commit is None:
             self._json(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
@@ -348,7 +329,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(404, {"error": f"{path} does not exist"}, {"X-Error-Code": "EntryNotFound"})
             return
         blob = commit.files[path]
-        data = self.hub.content(blob)
+        data = self.service.content(blob)
         headers = {"ETag": f'"{blob.lfs or blob.oid}"', "X-Repo-Commit": commit.oid, "Accept-Ranges": "bytes"}
         if blob.lfs:
             headers |= {"X-Linked-Etag": f'"{blob.lfs}"', "X-Linked-Size": str(len(data))}

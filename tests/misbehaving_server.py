@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Self
 
+from loopback import LoopbackServer
 from PIL import Image
 from standins import vector_of
 
@@ -283,7 +284,7 @@ GEMINI_CHAT = Dialect(
 )
 
 
-class MisbehavingServer:
+class MisbehavingServer(LoopbackServer):
     """The server.
 
     Args:
@@ -301,6 +302,7 @@ class MisbehavingServer:
     """
 
     def __init__(self, dialect: Dialect, dim: int = 0) -> None:
+        super().__init__(_Handler)
         self.dialect = dialect
         self.dim = dim
         self.script: dict[int, Act] = {}
@@ -311,30 +313,17 @@ class MisbehavingServer:
         self.headers: list[Mapping[str, str]] = []
         self.paid: list[Asked] = []
         self.lock = threading.Condition()
-        server = self
-
-        class Handler(_Handler):
-            pass
-
-        Handler.server_side = server
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @contextmanager
-    def running(self) -> Iterator[MisbehavingServer]:
-        """Serve until the block ends."""
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            for act in self.script.values():
-                if act.hold:
-                    act.hold.set()
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
+    def running(self) -> Iterator[Self]:
+        """Serve until the block ends; nobody is held any longer then."""
+        with super().running():
+            try:
+                yield self
+            finally:
+                for act in self.script.values():
+                    if act.hold:
+                        act.hold.set()
 
     def await_requests(self, count: int) -> None:
         """Wait until so many requests have arrived."""
@@ -362,7 +351,7 @@ class MisbehavingServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server_side: MisbehavingServer
+    service: MisbehavingServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
 
@@ -370,7 +359,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        server = self.server_side
+        server = self.service
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name, value = server.dialect.key_header
         if self.path != server.dialect.path:
@@ -381,7 +370,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._act(body)
 
     def _act(self, body: Any) -> None:
-        server = self.server_side
+        server = self.service
         number, asked = server.arrived(body, self.headers)
         act = server.script.get(number, Act())
         if act.hold and not act.hold.wait(PATIENCE):
