@@ -159,8 +159,13 @@ def state(page: Page) -> str:
     return page.inner_text("#state")
 
 
+def says(page: Page, start: str) -> None:
+    """Wait until the state line begins with this."""
+    page.wait_for_function("start => document.querySelector('#state')?.textContent.startsWith(start)", arg=start)
+
+
 def saved(page: Page) -> None:
-    page.wait_for_function("() => document.querySelector('#state').textContent === 'Saved'")
+    page.wait_for_function("() => document.querySelector('#state')?.textContent === 'Saved'")
 
 
 def log(server: Server) -> list[Judgement]:
@@ -322,7 +327,23 @@ class TestNetwork:
         page.wait_for_function("() => [...document.images].every((image) => image.complete)")
         assert page.evaluate("() => [...document.images].filter((i) => i.src && i.naturalWidth === 0).length") == 0
 
+    def test_a_network_that_goes_away_after_the_acknowledgement_is_waited_for(self, ann: Person, page: Page) -> None:
+        page.route("**/items/**", lambda route: route.abort())
+        page.reload()
+        page.wait_for_selector("body[data-ready]")
+        item = item_of(page)
+        press(page, *SOUND, "Enter")
+        says(page, "Saved; waiting for the network")
+        assert item_of(page) == item
+        assert len(ann.log()) == 1
+        page.unroute("**/items/**")
+        moved_on(page, item)
+        assert state(page) == "Saved"
+        judge(page, *SOUND)
+        assert [judgement.item for judgement in ann.log()] == list(ann.assigned[:2])
+
     def test_what_waits_outlives_the_tab(self, ann: Person, page: Page) -> None:
+        item = item_of(page)
         ann.context.set_offline(True)
         press(page, *SOUND, "Enter")
         page.wait_for_selector("#waiting:visible")
@@ -330,8 +351,8 @@ class TestNetwork:
         ann.context.set_offline(False)
         page = ann.tab()
         saved(page)
+        moved_on(page, item)
         assert [judgement.item for judgement in ann.log()] == [ann.assigned[0]]
-        page.wait_for_selector("#answer[data-replaces='0']")
         judge(page, *SOUND)
         assert [judgement.item for judgement in ann.log()] == list(ann.assigned[:2])
 
@@ -348,7 +369,7 @@ class TestNetwork:
     def test_signed_out_meanwhile_a_rater_loses_nothing(self, ann: Person, page: Page) -> None:
         token = ann.server.token(ann.name)  # ends the token that the page was opened with
         press(page, *SOUND, "Enter")
-        page.wait_for_function("() => document.querySelector('#state').textContent.startsWith('Signed out; 1 kept')")
+        says(page, "Signed out; 1 kept")
         assert ann.log() == []
         other = ann.tab(f"/sign-in#{token}")
         other.wait_for_url("**/instructions")

@@ -7,6 +7,7 @@ const id = (name) => document.getElementById(name);
 const outbox = new Outbox(document.body.dataset.outbox);
 const viewer = new Viewer();
 const stage = id("stage");
+const RETRY = 2000;
 
 let busy = false; // from saving an item until the next one is shown
 let sent = null; // key of the delivery that the item on the screen waits for
@@ -115,10 +116,15 @@ async function lookAhead() {
 async function goTo(name) {
   const known = ahead.find((item) => item.item === name);
   if (known) return show(known);
+  const left = form();
   try {
     show(await fetchItem(name ? `/items/${name}` : "/items/next"));
-  } catch {
-    location.assign("/judge?begin"); // also the page of the end, and the way to sign in
+    sayWhatWaits();
+  } catch (error) {
+    if (!(error instanceof TypeError)) return location.assign("/judge?begin"); // also the end, and the way to sign in
+    // The network is away: going to a page would end at the browser's own.
+    say("Saved; waiting for the network", "wait");
+    setTimeout(() => form() === left && goTo(name), RETRY);
   }
 }
 
@@ -196,10 +202,12 @@ outbox.addEventListener("away", () => {
 outbox.addEventListener("signed-out", () => {
   say(`Signed out; ${outbox.size} kept in this browser. Open your link again, or reload this page.`, "bad");
 });
-outbox.addEventListener("change", () => {
+outbox.addEventListener("change", sayWhatWaits);
+
+function sayWhatWaits() {
   if (outbox.size) say(`Waiting for the network: ${outbox.size}`, "wait");
   else say("Saved", "good");
-});
+}
 
 function say(text, kind) {
   const state = id("state");
