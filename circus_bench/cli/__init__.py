@@ -19,6 +19,7 @@ from circus_bench.cli import (
     doctor,
     mteb,
     pool,
+    prepare,
     publish,
     reproduce,
     rmir,
@@ -42,6 +43,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("demo")(demo.demo)
+app.command("prepare")(prepare.prepare)
 app.command("run")(run.run)
 app.command("audit")(audit.audit)
 app.command("score")(score.score)

@@ -33,16 +33,17 @@ def doctor(
 
     The exit code is 3 when there is a defect or a count differs from the published one; notes leave it at 0.
     """
+    from circus_bench.benchmark import Defect
     from circus_bench.doctor import check_up, read_hashes, write_report
-    from circus_bench.doctor.loading import folder_name, is_folder, load_parts
     from circus_bench.sources import PROTOCOLS
+    from circus_bench.sources.loading import folder_name, is_folder, load_parts
 
     from_files = not is_folder(source)
     if from_files and source not in PROTOCOLS:
         raise typer.BadParameter(f"{source}: no such folder, and none of the protocols {', '.join(PROTOCOLS)}")
     if from_files and folder_name(source) and data is None:
         raise typer.BadParameter(f"{source} needs --data, the folder that holds {folder_name(source)}/")
-    parts = load_parts(source, data=data, images=images)
+    parts = load_parts(source, data=data, images=images, allow=tuple(Defect))  # so that all of them are found
     known = read_hashes(hashes) if hashes else None
     with progress("images", sum(len(part.image_ids) for part in parts if part.gallery.images is not None)) as advance:
         found = check_up(parts, hashes=known, advance=advance)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from circus_bench.doctor import Agreement, Checkup, Diagnosis, HashKind, Severity, check_up, read_hashes
-from circus_bench.doctor.loading import load_parts
+from circus_bench.sources.loading import load_parts
 
 # protocols.md, section 6.1: 0-based M-BEIR indices, recomputed from the annotation files.
 # fmt: off

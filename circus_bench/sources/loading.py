@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from circus_bench.benchmark import Benchmark, Defect
 from circus_bench.errors import CircusError
 from circus_bench.sources import PROTOCOLS, join_images, load_source
 
-_ALL = frozenset(Defect)
 _GENERATED = frozenset({"scenes/test"})
 _IN_PARTS = "fashioniq/original"
+_ANY = "dataset"
 
 
 def folder_name(source: str) -> str:
@@ -28,35 +30,48 @@ def is_folder(source: str) -> bool:
     return (Path(source) / "benchmark.json").is_file() or (source not in PROTOCOLS and Path(source).is_dir())
 
 
-def load_parts(source: str, *, data: Path | None = None, images: Path | None = None) -> tuple[Benchmark, ...]:
-    """Load what is to be examined, with every defect allowed, so that all of them are found.
+def load_parts(
+    source: str,
+    *,
+    data: Path | None = None,
+    images: Path | None = None,
+    allow: Collection[Defect] = (),
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Benchmark, ...]:
+    """Load what the user names.
 
     Args:
         source: the folder of a benchmark, or a protocol id.
         data: the folder in which each benchmark's official files have a folder of their own (`cirr`, `fashioniq`,
-            ...); needed for a protocol id.
+            ...); needed for a protocol id. For `dataset` the file or folder itself.
         images: a folder of images to join.
+        allow: defects to allow.
+        options: further arguments of the source; see `load_source`.
 
     Returns:
-        One benchmark; for `fashioniq/original` one a category.
+        One benchmark; for `fashioniq/original` without the option `category` one for each.
 
     Raises:
         CircusError: the source is neither, or its files cannot be used.
     """
     if is_folder(source):
-        loaded = Benchmark.load(Path(source), allow=_ALL)
+        loaded = Benchmark.load(Path(source), allow=frozenset(allow))
         return (join_images(loaded, images) if images else loaded,)
     if source not in PROTOCOLS:
         raise CircusError(
             f"{source}: neither the folder of a benchmark nor one of the protocols {', '.join(PROTOCOLS)}"
         )
+    given = dict(options or {})
     name = folder_name(source)
     if not name:
-        return (load_source(source),)
+        return (load_source(source, **given),)
     if data is None:
-        raise CircusError(f"{source}: say in which folder the folder {name!r} of its official files lies")
-    if source == _IN_PARTS:
+        where = "where it lies" if source == _ANY else f"in which folder the folder {name!r} of its official files lies"
+        raise CircusError(f"{source}: say {where}")
+    folder = data if source == _ANY else data / name
+    each = [given]
+    if source == _IN_PARTS and "category" not in given:
         from circus_bench.sources.fashioniq import CATEGORIES
 
-        return tuple(load_source(source, data / name, images=images, allow=_ALL, category=c) for c in CATEGORIES)
-    return (load_source(source, data / name, images=images, allow=_ALL),)
+        each = [{**given, "category": category} for category in CATEGORIES]
+    return tuple(load_source(source, folder, images=images, allow=allow, **of_part) for of_part in each)
