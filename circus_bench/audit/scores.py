@@ -20,6 +20,7 @@ from circus_bench.metrics.recall import recall
 from circus_bench.runs import Run
 
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 CUTOFFS = (1, 5, 10, 50)
 SUBSET_CUTOFFS = (1, 2, 3)
@@ -40,6 +41,7 @@ class Scores:
         chance: hit rate@k of null targets under each condition; empty where a Run has none.
         comp_gap: 1 - max(text, image) / multimodal, of mean full-gallery nDCG.
         ties: share of targets that tie with other images, per condition.
+        weighted: whether queries count for different numbers of queries, for which they were drawn.
     """
 
     model: str
@@ -51,6 +53,7 @@ class Scores:
     chance: dict[Condition, Estimate]
     comp_gap: Estimate
     ties: dict[Condition, Estimate]
+    weighted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -59,6 +62,7 @@ class Scores:
             "subset": self.subset,
             "n_queries": self.n_queries,
             "n_relevant": self.n_relevant,
+            "weighted": self.weighted,
             "comp_gap": self.comp_gap.to_dict(),
             "either_unimodal": self.either_unimodal.to_dict(),
             "conditions": {
@@ -71,7 +75,13 @@ class Scores:
 
 
 def score_run(
-    run: Run, *, subset: str = "full", chosen: Mask | None = None, k: int = 10, cutoffs: Sequence[int] = CUTOFFS
+    run: Run,
+    *,
+    subset: str = "full",
+    chosen: Mask | None = None,
+    weights: Floats | None = None,
+    k: int = 10,
+    cutoffs: Sequence[int] = CUTOFFS,
 ) -> Scores:
     """Score a Run under its protocol's reference policy.
 
@@ -79,30 +89,38 @@ def score_run(
         run: the Run.
         subset: the name of the subset.
         chosen: bool [n_queries], the queries of the subset; all by default.
+        weights: float [n_queries], how many queries each stands for (of a validated sample, say); all alike by default.
         k: cut-off of `either_unimodal` and `chance`.
         cutoffs: the K of the metrics that have one.
     """
     if chosen is None:
         chosen = np.ones(len(run.queries), bool)
+    own = weights[chosen] if weights is not None else None
+    if own is not None and np.all(own == own[:1]):
+        own = None  # alike: plain means, and the intervals that go with them
     by_condition = {
-        condition: _metrics(run.ranks(condition), chosen, sorted({*cutoffs, k}))
-        | _subset_metrics(run.subset_ranks(condition), chosen)
+        condition: _metrics(run.ranks(condition), chosen, own, sorted({*cutoffs, k}))
+        | _subset_metrics(run.subset_ranks(condition), chosen, own)
         for condition in Condition
     }
     unimodal = (Condition.TEXT_ONLY, Condition.IMAGE_ONLY)
     either = np.max([hit_rate(run.ranks(condition), k) for condition in unimodal], axis=0)[chosen]
     nulls = {condition: run.null_ranks(condition) for condition in Condition}
     rows = np.repeat(chosen, np.diff(run.offsets))
+    of_rows = None if own is None else np.repeat(own, np.diff(run.offsets)[chosen])
+    gains = _ndcg(run, chosen)
     return Scores(
         model=run.manifest.model.name,
         subset=subset,
         n_queries=int(chosen.sum()),
         n_relevant=int(rows.sum()),
         by_condition=by_condition,
-        either_unimodal=proportion(either),
-        chance={c: proportion(hit_rate(null, k)[chosen]) for c, null in nulls.items() if null is not None},
-        comp_gap=comp_gap_of(_ndcg(run, chosen)),
-        ties={c: proportion(run.ties(c)[rows] > 0) for c in Condition},
+        either_unimodal=proportion(either, own),
+        chance={c: proportion(hit_rate(null, k)[chosen], own) for c, null in nulls.items() if null is not None},
+        # A ratio of means: weighting the summands weights both of them.
+        comp_gap=comp_gap_of(gains if own is None else {c: own * of_condition for c, of_condition in gains.items()}),
+        ties={c: proportion(run.ties(c)[rows] > 0, of_rows) for c in Condition},
+        weighted=own is not None,
     )
 
 
@@ -117,22 +135,22 @@ def _ndcg(run: Run, chosen: Mask) -> dict[Condition, NDArray[np.float64]]:
     return {condition: ndcg(run.ranks(condition))[chosen] for condition in Condition}
 
 
-def _metrics(ranks: Ranks, chosen: Mask, cutoffs: Sequence[int]) -> dict[str, Estimate]:
+def _metrics(ranks: Ranks, chosen: Mask, weights: Floats | None, cutoffs: Sequence[int]) -> dict[str, Estimate]:
     single = bool((ranks.counts == 1).all())
     found: dict[str, Estimate] = {}
     for k in cutoffs:
-        found[f"hit_rate@{k}"] = proportion(hit_rate(ranks, k)[chosen])
+        found[f"hit_rate@{k}"] = proportion(hit_rate(ranks, k)[chosen], weights)
     for k in cutoffs:
         # With one target a query, recall is the hit rate; its interval should then be the same one.
-        found[f"recall@{k}"] = found[f"hit_rate@{k}"] if single else mean(recall(ranks, k)[chosen])
+        found[f"recall@{k}"] = found[f"hit_rate@{k}"] if single else mean(recall(ranks, k)[chosen], weights)
     for k in cutoffs:
-        found[f"map@{k}"] = mean(average_precision(ranks, k)[chosen])
-    found["ndcg"] = mean(ndcg(ranks)[chosen])
-    found["mrr"] = mean(reciprocal_rank(ranks)[chosen])
+        found[f"map@{k}"] = mean(average_precision(ranks, k)[chosen], weights)
+    found["ndcg"] = mean(ndcg(ranks)[chosen], weights)
+    found["mrr"] = mean(reciprocal_rank(ranks)[chosen], weights)
     return found
 
 
-def _subset_metrics(ranks: Ranks | None, chosen: Mask) -> dict[str, Estimate]:
+def _subset_metrics(ranks: Ranks | None, chosen: Mask, weights: Floats | None) -> dict[str, Estimate]:
     if ranks is None:
         return {}
-    return {f"subset_hit_rate@{k}": proportion(hit_rate(ranks, k)[chosen]) for k in SUBSET_CUTOFFS}
+    return {f"subset_hit_rate@{k}": proportion(hit_rate(ranks, k)[chosen], weights) for k in SUBSET_CUTOFFS}

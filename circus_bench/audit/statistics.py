@@ -49,11 +49,13 @@ class Estimate:
 UNDEFINED = Estimate(math.nan, math.nan, math.nan, 0)
 
 
-def proportion(hits: NDArray[Any]) -> Estimate:
+def proportion(hits: NDArray[Any], weights: Floats | None = None) -> Estimate:
     """Share of hits among queries, with Wilson's interval.
 
     Args:
         hits: bool or 0/1 [n_queries].
+        weights: float [n_queries], for queries that stand for different numbers of queries: the share is Hajek's
+            estimator, and the interval that of the effective number of Kish, (sum of weights)^2 / (sum of squares).
 
     Example:
         >>> estimate = proportion(np.array([1, 1, 1, 0]))
@@ -64,22 +66,38 @@ def proportion(hits: NDArray[Any]) -> Estimate:
 
     if not len(hits):
         return UNDEFINED
+    if weights is not None:
+        share = float(weights @ hits / weights.sum())
+        return Estimate(share, *_wilson(share, float(weights.sum() ** 2 / (weights**2).sum())), len(hits))
     count = int(np.count_nonzero(hits))
     interval = binomtest(count, len(hits)).proportion_ci(LEVEL, method="wilson")
     return Estimate(count / len(hits), float(interval.low), float(interval.high), len(hits))
 
 
-def mean(values: Floats) -> Estimate:
+def _wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's interval for a share of n queries, where n need not be whole."""
+    from scipy.special import ndtri
+
+    z = float(ndtri((1 + LEVEL) / 2))
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def mean(values: Floats, weights: Floats | None = None) -> Estimate:
     """Mean over queries, with a bootstrap interval over queries (seeded).
 
     Args:
         values: float [n_queries], each from 0 to 1.
+        weights: as in `proportion`; the bootstrap draws queries with their weights.
     """
     if not len(values):
         return UNDEFINED
     if values.min() == values.max() and values[0] in {0, 1}:
         # Resampling equal values shows no spread at all; as 0s or 1s they have Wilson's interval.
-        return proportion(values)
+        return proportion(values, weights)
+    if weights is not None:
+        return ratio(weights * values, weights)
     resampled = resampled_means(values[None])[0]
     value = float(values.mean(dtype=np.float64))
     return Estimate(value, *interval_of(resampled, value), len(values))

@@ -140,6 +140,8 @@ def print_scores(title: str, scores: Sequence[Scores], *, k: int) -> None:
     chance = ["chance"] if scores[0].chance else []
     header = ["model", "subset", "queries", *scores[0].by_condition, "either unimodal", *chance, "CompGap"]
     print_table(title, header, rows)
+    if weighted := sorted({entry.subset for entry in scores if entry.weighted}):
+        typer.echo(f"{', '.join(weighted)} is weighted: each query counts for those that it was drawn to stand for")
 
 
 def print_audit(audit: Audit) -> None:

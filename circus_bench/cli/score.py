@@ -26,7 +26,8 @@ def score(
 ) -> None:
     """Score Runs of one benchmark and protocol: every metric, on full and, with the labels of an audit, on sf.
 
-    With human verdicts besides, on v too.
+    With human verdicts besides, on v too: where they are a sample with unequal chances, every query counts for those
+    that it stands for.
     """
     from circus_bench.audit.labels import LabelTable, Subset
     from circus_bench.audit.scores import score_run
@@ -44,9 +45,11 @@ def score(
         if valid:
             from circus_bench.release.adapters import read_verdicts
 
-            ids = read_verdicts(valid, benchmark=loaded[0].manifest.benchmark).valid_among(loaded[0].queries)
-            chosen = table.mask_of(loaded[0], Subset.V, valid=ids)
-            scores += [score_run(run, subset=Subset.V, chosen=chosen, k=k) for run in loaded]
+            queries = loaded[0].queries
+            verdicts = read_verdicts(valid, benchmark=loaded[0].manifest.benchmark)
+            chosen = table.mask_of(loaded[0], Subset.V, valid=verdicts.valid_among(queries))
+            weights = verdicts.weights_of(queries)
+            scores += [score_run(run, subset=Subset.V, chosen=chosen, weights=weights, k=k) for run in loaded]
     if json:
         print_json({"protocol": dict(protocol), "scores": [entry.to_dict() for entry in scores]})
     else:

@@ -121,7 +121,7 @@ def with_validation(labels: Verdicts, validation: Verdicts) -> Verdicts:
             f"different versions of {labels.benchmark!r} (fingerprints differ)"
         )
     bare = {
-        query: dataclasses.replace(verdict, audited=False, valid=None, stratum=None, reasons=())
+        query: dataclasses.replace(verdict, audited=False, valid=None, stratum=None, reasons=(), weight=None)
         for query, verdict in labels.verdicts.items()
     }
     return dataclasses.replace(labels, verdicts=bare).merged(validation)
@@ -144,4 +144,5 @@ def _verdict(row: Mapping[str, Any]) -> Verdict:
         valid=row["human_valid"],
         stratum=Label(row["stratum"]) if row["stratum"] else None,
         reasons=tuple(reason for reason in Reason if row[reason.value]),
+        weight=row["weight"],
     )

@@ -59,6 +59,8 @@ class Verdict:
         valid: the human's decision; None when unknown.
         stratum: the label under which the query was drawn for the human; None when it was not, or when unknown.
         reasons: why it was rejected; empty for a valid query, and where the reasons are unknown.
+        weight: how many queries it stands for, the inverse of the probability with which it was drawn for the human;
+            None when unknown.
 
     Raises:
         FormatError: the parts contradict each other.
@@ -74,6 +76,7 @@ class Verdict:
     valid: bool | None = None
     stratum: Label | None = None
     reasons: tuple[Reason, ...] = ()
+    weight: float | None = None
 
     def __post_init__(self) -> None:
         supports = (*self.support.values(), self.support_unimodal)
@@ -83,6 +86,7 @@ class Verdict:
             (any(s is not None and s < 0 for s in supports), f"negative support: {supports}"),
             (self.valid is not None and not self.audited, "a human's decision, but no human audit"),
             (self.valid and self.reasons, f"valid, but rejected for {[str(reason) for reason in self.reasons]}"),
+            (self.weight is not None and not self.weight >= 1, f"stands for {self.weight} queries"),
             (self.stratum is Label.SHORTCUT, "shortcuts are not drawn for validation"),
             (
                 self.stratum and self.label and self.stratum is not self.label,
@@ -99,7 +103,7 @@ class Verdict:
             MismatchError: both know a thing and disagree.
         """
         values: dict[str, Any] = {"query": self.query, "audited": self.audited or other.audited}
-        for name in ("label", "detail", "support_unimodal", "valid", "stratum", "reasons"):
+        for name in ("label", "detail", "support_unimodal", "valid", "stratum", "reasons", "weight"):
             values[name] = self._either(name, getattr(self, name), getattr(other, name))
         for name in ("best_rank", "support"):
             a, b = getattr(self, name), getattr(other, name)
@@ -260,6 +264,14 @@ class Verdicts:
     def valid_among(self, queries: Sequence[str]) -> tuple[str, ...]:
         """The ids of a list that belong to `v`. Errors as `select`."""
         return tuple(np.array(queries)[self.mask(queries, Subset.V)].tolist())
+
+    def weights_of(self, queries: Sequence[str]) -> NDArray[np.float64]:
+        """How many queries each of a list stands for, 1 where unknown: float64 [n_queries]. Errors as `select`."""
+        weights = np.ones(len(queries))
+        for key, place in self._places(queries).items():
+            weight = self.verdicts[key].weight
+            weights[place] = 1 if weight is None else weight
+        return weights
 
     def merged(self, other: Verdicts) -> Verdicts:
         """Add what other verdicts on the benchmark know: the labels of an audit, say, and a human validation.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circus_bench.audit.statistics import LEVEL, UNDEFINED, Estimate, combined
+from circus_bench.audit.statistics import Estimate, combined, proportion
 from circus_bench.validation.decisions import Decision
 
 
@@ -32,9 +32,8 @@ class ValidityShares:
 def validity_shares(decisions: Iterable[Decision]) -> ValidityShares:
     """Estimate the share of valid queries per stratum and overall, weighted by inverse inclusion probabilities.
 
-    A stratum's share is the weighted mean over its decided items (Hajek's estimator) with Wilson's interval; items of
-    unequal weights have the effective number of Kish, (sum of weights)^2 / (sum of squares). The overall share is the
-    mean over the strata, weighted by their sizes (`circus_bench.audit.statistics.combined`). As everywhere in the
+    A stratum's share is that of its decided items (`circus_bench.audit.statistics.proportion`). The overall share is
+    the mean over the strata, weighted by their sizes (`circus_bench.audit.statistics.combined`). As everywhere in the
     package, the queries are taken for a sample of possible ones: no interval shrinks to a point when all queries of a
     benchmark were judged. Undecided items are left out as if they were missing at random within their stratum.
     """
@@ -50,19 +49,7 @@ def validity_shares(decisions: Iterable[Decision]) -> ValidityShares:
 
 def _share(decisions: Iterable[Decision]) -> Estimate:
     decided = [decision for decision in decisions if decision.valid is not None]
-    if not decided:
-        return UNDEFINED
-    weights = np.array([decision.weight for decision in decided])
-    valid = np.array([decision.valid for decision in decided], np.float64)
-    share = float(weights @ valid / weights.sum())
-    return Estimate(share, *_wilson(share, float(weights.sum() ** 2 / (weights**2).sum())), len(decided))
-
-
-def _wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's interval for a share of n items, where n need not be whole."""
-    from scipy.special import ndtri
-
-    z = float(ndtri((1 + LEVEL) / 2))
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    return proportion(
+        np.array([decision.valid for decision in decided], np.float64),
+        np.array([decision.weight for decision in decided]),
+    )

@@ -163,6 +163,32 @@ def test_a_subset_is_scored_over_its_queries_alone() -> None:
     assert (found.subset, found.n_queries, found.by_condition[MM]["hit_rate@10"].value) == ("sf", 2, 0.5)
 
 
+def test_queries_count_for_those_that_they_stand_for() -> None:
+    nulls = dict.fromkeys(Condition, (1, 40, 40, 1))
+    run = make_run([1, 2, 30, 7], [1, 50, 30, 1], [2, 60, 1, 1], nulls=nulls)
+    chosen, weights = mask(True, True, True, False), np.array([4.0, 1.0, 3.0, 9.0])
+    found = score_run(run, subset="v", chosen=chosen, weights=weights)
+    assert found.weighted
+    assert found.to_dict()["weighted"] is True
+    assert found.by_condition[MM]["hit_rate@10"].value == 5 / 8
+    assert found.by_condition[MM]["mrr"].value == pytest.approx((4 / 1 + 1 / 2 + 3 / 30) / 8)
+    assert found.either_unimodal.value == 7 / 8
+    assert found.chance[MM].value == 4 / 8
+    # Whoever stands for several queries could as well be there several times.
+    repeated = np.repeat([0, 1, 2], [4, 1, 3])
+    ranks = ([1, 2, 30], [1, 50, 30], [2, 60, 1])
+    spelt_out = score_run(make_run(*(np.array(row)[repeated].tolist() for row in ranks)))
+    assert found.comp_gap.value == pytest.approx(spelt_out.comp_gap.value)
+    for condition in Condition:
+        for name, estimate in spelt_out.by_condition[condition].items():
+            assert found.by_condition[condition][name].value == pytest.approx(estimate.value), (condition, name)
+
+
+def test_equal_weights_are_no_weights() -> None:
+    run, chosen = make_run([1, 2, 30], [1, 50, 30], [2, 60, 1]), mask(True, True, False)
+    assert score_run(run, chosen=chosen, weights=np.array([2.0, 2.0, 5.0])) == score_run(run, chosen=chosen)
+
+
 @pytest.mark.parametrize(("group", "share"), [("dress", 1), ("shirt", 1 / 3)])
 def test_a_group_is_scored_over_its_queries_alone(group: str, share: float) -> None:
     groups = np.array(["dress", "shirt", "shirt", "dress", "shirt"])

@@ -52,6 +52,38 @@ def test_the_interval_of_a_share_solves_the_equation_of_the_score_test(n: int) -
             assert (found.value - limit) ** 2 == pytest.approx(z**2 * limit * (1 - limit) / n, abs=1e-12)
 
 
+def test_a_query_of_weight_w_counts_as_w_queries_but_is_no_more_evidence() -> None:
+    found = proportion(np.array([1, 0, 1]), np.array([3.0, 1.0, 1.0]))
+    assert found.value == 4 / 5
+    assert found.n == 3
+    # The effective number is 5^2 / 11; the limits solve the equation of the score test with it.
+    z = stats.norm.ppf(0.975)
+    for limit in (found.low, found.high):
+        assert (found.value - limit) ** 2 == pytest.approx(z**2 * limit * (1 - limit) * 11 / 25)
+
+
+def test_equal_weights_give_the_plain_share_and_mean() -> None:
+    flags, values = hits(81, 263), np.random.default_rng(0).random(50)
+    weighted, plain = proportion(flags, np.full(263, 2.5)), proportion(flags)
+    assert (weighted.value, weighted.low, weighted.high) == pytest.approx((plain.value, plain.low, plain.high))
+    weighted, plain = mean(values, np.full(50, 2.5)), mean(values)
+    assert (weighted.value, weighted.low, weighted.high) == pytest.approx((plain.value, plain.low, plain.high))
+
+
+def test_a_weighted_mean_covers_the_mean_of_what_was_drawn_from() -> None:
+    rng = np.random.default_rng(1)
+    rare, common = rng.beta(8, 2, 4000), rng.beta(2, 8, 4000)
+    truth = np.concatenate([rare, common]).mean()
+    covered = plain = 0
+    for _ in range(200):
+        drawn = np.concatenate([rng.choice(rare, 200, replace=False), rng.choice(common, 40, replace=False)])
+        found = mean(drawn, np.repeat([20.0, 100.0], [200, 40]))
+        covered += found.low <= truth <= found.high
+        plain += mean(drawn).low <= truth <= mean(drawn).high
+    assert covered >= 180
+    assert plain == 0  # the rare ones are drawn five times as often
+
+
 def test_the_interval_of_a_share_agrees_with_scipy() -> None:
     found = proportion(hits(164, 220))
     expected = stats.binomtest(164, 220).proportion_ci(0.95, method="wilson")

@@ -158,6 +158,22 @@ class TestExport:
         # Of q1 (rank 2) and q3 (rank 6) one is found.
         assert scores["v"]["conditions"]["multimodal"]["hit_rate@2"]["value"] == 0.5
 
+    def test_score_weights_what_was_drawn_with_unequal_chances(self, folder: Path, study: Path) -> None:
+        invoke("validate", "export", study, "-o", folder / "v.json")
+        content = json.loads((folder / "v.json").read_text())
+        weights = {"q1": 1.0, "q2": 3.0, "q3": 3.0}  # a third of the unresolved ones was drawn
+        for row in content["queries"]:
+            row["weight"] = weights[row["query"]]
+        (folder / "v.json").write_text(json.dumps(content))
+        verdicts = ("--labels", folder / "labels.parquet", "--valid", folder / "v.json")
+        done = invoke("score", folder / "run", *verdicts, "-k", K, "--json")
+        scores = {entry["subset"]: entry for entry in json.loads(done.stdout)["scores"]}
+        assert {name: entry["weighted"] for name, entry in scores.items()} == {"full": False, "sf": False, "v": True}
+        # q1 is found, and q3, which stands for three, is not.
+        assert scores["v"]["conditions"]["multimodal"]["hit_rate@2"]["value"] == 0.25
+        shown = invoke("score", folder / "run", *verdicts, "-k", K).stdout
+        assert "v is weighted" in shown
+
     def test_score_needs_the_labels_too(self, folder: Path, study: Path) -> None:
         invoke("validate", "export", study, "-o", folder / "v.parquet")
         assert invoke("score", folder / "run", "--valid", folder / "v.parquet").exit_code == USAGE

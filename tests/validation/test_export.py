@@ -72,6 +72,7 @@ def test_the_file_is_read_as_verdicts(suffix: str, tmp_path: Path) -> None:
         "3": (True, None, OPEN, ()),
         "4": (False, None, OPEN, ()),
     }
+    assert verdicts.weights_of(["x", *"01234"]).tolist() == [1, 2, 2, 2, 2, 2]
 
 
 @SUFFIXES
