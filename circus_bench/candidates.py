@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError
 from circus_bench.ranking import ABSENT, Targets, check_embeddings, longest_of, rank_targets
-from circus_bench.scorers import PairProducts, doubt_of
+from circus_bench.scorers import PairProducts, certain_roundings, rounding_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -55,7 +55,7 @@ def nearest(queries: Floats, gallery: Floats, *, k: int, device: str | None = No
 def _nearest_of_proposed(queries: Floats, gallery: Floats, k: int, device: str | None) -> tuple[Ints, Floats]:
     """Score exactly what faiss proposes, and let it propose more where the k-th may lie beyond."""
     products = PairProducts(gallery)
-    slack = 2 * doubt_of(queries, longest_of(gallery))
+    slack = 2 * certain_roundings(queries.shape[1]) * rounding_of(queries, longest_of(gallery))
     index, score = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
     open_ones, size = np.arange(len(queries)), k
     while len(open_ones):

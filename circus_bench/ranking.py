@@ -156,7 +156,7 @@ class Ranker:
         processes: Processes = ALONE,
     ) -> None:
         _check_shape(gallery, "gallery embedding")
-        self._gallery = gallery
+        self._gallery = np.ascontiguousarray(gallery)  # its rows are read one by one
         self._backend = backend
         self._device = device
         self._memory = memory
@@ -181,17 +181,17 @@ class Ranker:
 
         Raises:
             EmbeddingError: an embedding is not finite or has zero length, or the shapes do not fit.
-            CircusError: the memory does not hold the scores of the smallest block, or another process failed.
+            CircusError: an index is not in the gallery, a query lists a target twice, the memory does not hold the
+                scores of the smallest block, or another process failed.
         """
         gallery, processes = self._gallery, self._processes
         check_embeddings(queries, "query")
+        _check_targets(targets, len(gallery), top_k)
         if queries.shape[1] != gallery.shape[1] or len(queries) != len(targets.reference):
             raise EmbeddingError(
                 f"query embeddings {queries.shape} do not fit gallery embeddings {gallery.shape} "
                 f"and {len(targets.reference)} queries"
             )
-        if len(targets.index) and targets.index.max() >= len(gallery):
-            raise CircusError(f"a target has gallery index {targets.index.max()} in a gallery of {len(gallery)}")
         top_k = min(top_k, len(gallery))
         blocks = _blocks(len(queries), len(gallery), self._memory)
 
@@ -202,9 +202,8 @@ class Ranker:
                 return parts
             with self._scorer.precision():
                 for start, stop in own:
-                    scores = self._scorer.scores(_padded(queries[start:stop], check=start == 0))
-                    if start == 0:
-                        _check_gallery(gallery, scores.row(stop))
+                    scores = self._scorer.scores(_padded(queries[start:stop]))
+                    _check_gallery(gallery, scores.row(stop - start))
                     parts.append(_rank_block(scores, targets, start, stop, top_k=top_k))
                     advance(stop - start)
             return parts
@@ -240,10 +239,12 @@ def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
 
     Raises:
         EmbeddingError: the score of a target is not finite, or the shape does not fit.
+        CircusError: an index is not in the gallery, or a query lists a target twice.
     """
     _check_shape(scores, "score")
     if len(scores) != len(targets.reference):
         raise EmbeddingError(f"scores {scores.shape} do not fit {len(targets.reference)} queries")
+    _check_targets(targets, scores.shape[1], top_k)
     own = scores[targets.query, targets.index]
     unscored = targets.query[(targets.index != ABSENT) & ~np.isfinite(own)]
     if len(unscored):
@@ -303,10 +304,15 @@ def unusable_rows(embeddings: Floats) -> Ints:
     return np.flatnonzero(~np.isfinite(squares) | (squares == 0))
 
 
-def longest_of(embeddings: Floats) -> float:
-    """Length of the longest row; rows that are not finite are left to `_check_gallery`."""
-    squares = np.einsum("ij,ij->i", embeddings, embeddings)
-    return math.sqrt(np.max(squares, initial=0, where=np.isfinite(squares)))
+def longest_of(gallery: Floats) -> float:
+    """Length of the longest row.
+
+    Raises:
+        EmbeddingError: a row holds NaN or infinity, has zero length, or is too long to be squared.
+    """
+    squares = np.einsum("ij,ij->i", gallery, gallery)
+    _refuse(np.flatnonzero(~np.isfinite(squares) | (squares == 0)), "gallery")
+    return math.sqrt(squares.max())
 
 
 def _check_shape(embeddings: Floats, kind: str) -> None:
@@ -319,8 +325,21 @@ def _refuse(bad: Ints, kind: str) -> None:
         raise EmbeddingError(f"{kind} embeddings are NaN, infinite or of zero length in rows {some(bad.tolist())}")
 
 
+def _check_targets(targets: Targets, n_gallery: int, top_k: int) -> None:
+    if top_k < 0:
+        raise CircusError(f"top_k is {top_k}")
+    for what in ("index", "reference", "null", "subset_index"):
+        given = getattr(targets, what)
+        outside = given[(given < ABSENT) | (given >= n_gallery)]
+        if len(outside):
+            raise CircusError(f"Targets.{what} has gallery index {outside[0]} in a gallery of {n_gallery}")
+    pairs = (targets.query * n_gallery + targets.index)[targets.index != ABSENT]
+    if len(np.unique(pairs)) < len(pairs):
+        raise CircusError("a query lists a target twice")
+
+
 def _check_gallery(gallery: Floats, probed: Floats) -> None:
-    """Refuse a gallery that cannot be ranked, by its products with the check row of the first block.
+    """Refuse a gallery that cannot be ranked, by its products with the check row of a block.
 
     A row that is not finite has no finite product, and one of zero length the product 0. A pass over the gallery of its
     own would cost as much time as ranking a hundred queries.
@@ -449,18 +468,18 @@ def block_rows(n_gallery: int, memory: int) -> int:
 
 
 def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]]:
-    """Cut the queries so that blocks, the first one with its check row, need no padding but in the last one."""
-    count = -(-(n_queries + 1) // block_rows(n_gallery, memory))
-    size = -(-(n_queries + 1) // (count * _ROW_STEP)) * _ROW_STEP
-    return list(pairwise([0, *range(size - 1, n_queries, size), n_queries]))
+    """Cut the queries so that blocks, with their check row, need no padding but in the last one."""
+    count = -(-n_queries // (block_rows(n_gallery, memory) - 1))
+    size = -(-(n_queries + count) // (count * _ROW_STEP)) * _ROW_STEP - 1
+    return list(pairwise([*range(0, n_queries, size), n_queries]))
 
 
-def _padded(queries: Floats, *, check: bool) -> Floats:
-    """A block's queries, and below them the check row if there is to be one.
+def _padded(queries: Floats) -> Floats:
+    """A block's queries, and below them the check row.
 
     Zero rows fill a block up to `_MIN_ROWS`, and beyond to a multiple of `_ROW_STEP`.
     """
-    checks = [np.random.default_rng(0).standard_normal((1, queries.shape[1]), np.float32)] if check else []
-    used = len(queries) + check
+    check = np.random.default_rng(0).standard_normal((1, queries.shape[1]), np.float32)
+    used = len(queries) + 1
     fill = np.zeros((max(_MIN_ROWS - used, -used % _ROW_STEP), queries.shape[1]), np.float32)
-    return np.concatenate([queries, *checks, fill]) if check or len(fill) else queries
+    return np.concatenate([queries, check, fill])

@@ -5,12 +5,18 @@ product, on the number of threads and on the machine. So it only decides between
 rounding error. Those nearer are compared by their fp64 inner products, rounded to fp32. Comparisons, and with them
 ranks, ties and the top-k, then depend on nothing but the two vectors: not on the order of the gallery, the cut into
 blocks, the number of processes, or the device.
+
+How large the rounding error is depends on the vectors. It can be as large as the number of terms times a rounding, and
+comes near to it where all terms are alike (a collapsed encoder, binary codes). For vectors of real numbers the errors
+cancel, and a bound that allows for the worst would put thousands of images in doubt. So the error is measured, on some
+scores of every block and on every score that is asked for, and several times of what was found is allowed for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,8 +35,12 @@ if TYPE_CHECKING:
 
 _PAIR_ELEMENTS = 2**17  # of the vectors multiplied at a time: they stay in the cache
 _MANY_PAIRS = 2**16
+_OBSERVED = 1024  # scores of a block
+_TIMES_OBSERVED = 4
 _COMPARED = 2**20  # scores at a time; fewer, and threads spend their time on taking turns
 _MIN_SPAN = 1024  # of a thread
+
+_WHOLE_PROCESS = threading.RLock()  # precision and threads of the libraries are settings of the whole process
 
 T = TypeVar("T")
 Floats = NDArray[np.float32]
@@ -51,6 +61,10 @@ class Block(Protocol):
 
     def row(self, row: int) -> Floats:
         """All scores of a row: float32 [n_columns]."""
+        ...
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        """Single scores: float32 [n]."""
         ...
 
     def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
@@ -78,18 +92,35 @@ class Scores:
     Args:
         block: the scores as computed.
         exact: the scores at given rows and columns, float32 [n].
-        doubt: float32 [n_rows], how far a computed score of a row may lie from the exact one.
+        rounding: float32 [n_rows], what a single rounding may change; see `rounding_of`.
+        terms: of the sums; 0 where scores are not computed, but given.
 
     Attributes:
-        at: `exact`.
         row: see `Block.row`; these scores are as computed.
     """
 
-    def __init__(self, block: Block, *, exact: Callable[[Ints, Ints], Floats], doubt: Floats) -> None:
-        self.at = exact
+    def __init__(self, block: Block, *, exact: Callable[[Ints, Ints], Floats], rounding: Floats, terms: int) -> None:
         self.row = block.row
         self._block = block
-        self._doubt = doubt
+        self._exact = exact
+        self._rounding = rounding
+        self._terms = terms
+        self._roundings = min(usual_roundings(terms), certain_roundings(terms))
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        """The exact scores at these places: float32 [n]."""
+        exact = self._exact(rows, columns)
+        if self._terms and len(rows):
+            with np.errstate(invalid="ignore", over="ignore"):
+                off = np.abs(self._block.at(rows, columns) - exact) / self._rounding[rows]
+            allowed = _TIMES_OBSERVED * float(off.max())
+            if allowed > self._roundings:  # false for NaN, too
+                self._roundings = min(allowed, certain_roundings(self._terms))
+        return exact
+
+    def _doubt(self, rows: Ints) -> Floats:
+        """How far a computed score of a row may lie from the exact one."""
+        return self._rounding[rows] * np.float32(self._roundings)
 
     def counts(self, rows: Ints, own: Floats) -> tuple[Ints, Ints]:
         """How many scores of a row are > `own` and >= `own`: int64 [n, m] each.
@@ -98,7 +129,7 @@ class Scores:
             rows: int64 [n].
             own: float32 [n, m], m scores of each of these rows that `at` gave.
         """
-        doubt = self._doubt[rows, None]
+        doubt = self._doubt(rows)[:, None]
         above, place, column = self._block.around(rows, low=own - doubt, high=own + doubt)
         near, limit = self.at(rows[place // own.shape[1]], column), own.ravel()[place]
         greater, equal = (
@@ -112,7 +143,7 @@ class Scores:
         if k == 0:
             return np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32)
         # The k-th greatest and its rivals may both be off, in opposite directions.
-        row, column = self._block.best(k, slack=2 * self._doubt[:n_rows])
+        row, column = self._block.best(k, slack=2 * self._doubt(np.arange(n_rows)))
         score = self.at(row, column)
         order = np.lexsort((column, -score, row))
         first = np.searchsorted(row, np.arange(n_rows))
@@ -124,7 +155,7 @@ class Scorer(Protocol):
     """Multiplies queries with a gallery that it holds."""
 
     def precision(self) -> AbstractContextManager[None]:
-        """The context in which products are taken in full fp32."""
+        """The context in which products are taken, in full fp32. One thread of the process at a time is in one."""
         ...
 
     def scores(self, queries: Floats) -> Scores:
@@ -151,7 +182,8 @@ def given_scores(scores: Floats) -> Scores:
     return Scores(
         _NumpyBlock(scores, _spans(scores.shape[1], _threads())),
         exact=lambda rows, columns: scores[rows, columns],
-        doubt=np.zeros(len(scores), np.float32),
+        rounding=np.zeros(len(scores), np.float32),
+        terms=0,
     )
 
 
@@ -159,9 +191,12 @@ class PairProducts:
     """Inner products of single pairs of a query and a gallery vector: taken in fp64, rounded to fp32."""
 
     def __init__(self, gallery: Floats) -> None:
-        self._gallery = gallery
+        self._gallery = np.ascontiguousarray(gallery)  # rows are copied one by one
         self._threads = _threads()
         self._first: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self._gallery)
 
     def of(self, queries: Floats) -> Callable[[Ints, Ints], Floats]:
         """The function from rows of `queries` and of the gallery to their products."""
@@ -203,16 +238,32 @@ class PairProducts:
         return self._first
 
 
-def doubt_of(queries: Floats, longest: float) -> Floats:
-    """How far a fp32 product may lie from the exact one, for each query: float32 [n_queries].
+def rounding_of(queries: Floats, longest: float) -> Floats:
+    """What a single rounding may change in a fp32 product of each query with rows of at most a length: [n_queries].
 
-    The rounding errors of a sum add up like a random walk, so they grow with the root of its length; on top comes what
-    the first terms lose when vectors share a large common part. The factors are several times what BLAS libraries show
-    on random and on anisotropic vectors (`tests/test_scorers.py`); the bound that always holds would grow with the
-    length itself, and would put thousands of images in doubt.
+    The smallest normal number comes on top, for products below it are not rounded to the same relative error.
     """
     lengths: Floats = np.sqrt(np.einsum("ij,ij->i", queries, queries))
-    return lengths * np.float32(longest * 2**-24 * (32 + math.sqrt(queries.shape[1]) / 2))
+    return lengths * np.float32(longest * 2**-24) + np.finfo(np.float32).tiny
+
+
+def usual_roundings(terms: int) -> float:
+    """How many roundings a product of vectors of real numbers is off by, at most.
+
+    The errors of a sum add up like a random walk, so they grow with the root of its length; on top comes what the first
+    terms lose when vectors share a large common part. The factors are several times what BLAS libraries show on random
+    and on anisotropic vectors (`tests/test_scorers.py`).
+    """
+    return 32 + math.sqrt(terms) / 2
+
+
+def certain_roundings(terms: int) -> float:
+    """How many roundings a product is off by at most, whatever the vectors and the order of summation.
+
+    N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1; some more for what `rounding_of`
+    itself is off by.
+    """
+    return 1.01 * terms + 1
 
 
 class _NumpyScorer:
@@ -230,7 +281,7 @@ class _NumpyScorer:
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        with _blas().limit(limits=1):
+        with _WHOLE_PROCESS, _blas().limit(limits=1):
             yield
 
     def scores(self, queries: Floats) -> Scores:
@@ -244,9 +295,15 @@ class _NumpyScorer:
                 np.matmul(queries, self._gallery[columns].T, out=block[:, columns])
 
         _in_threads(multiply, self._spans)
-        return Scores(
-            _NumpyBlock(block, self._spans), exact=self._pairs.of(queries), doubt=doubt_of(queries, self._longest)
-        )
+        return _computed(_NumpyBlock(block, self._spans), self._pairs, queries, self._longest)
+
+
+def _computed(block: Block, pairs: PairProducts, queries: Floats, longest: float) -> Scores:
+    rounding = rounding_of(queries, longest)
+    scores = Scores(block, exact=pairs.of(queries), rounding=rounding, terms=queries.shape[1])
+    places = np.arange(_OBSERVED)
+    scores.at(places % len(queries), places * len(pairs) // _OBSERVED)  # from these it learns its error
+    return scores
 
 
 class _NumpyBlock:
@@ -257,6 +314,9 @@ class _NumpyBlock:
     def row(self, row: int) -> Floats:
         scores: Floats = self._block[row]
         return scores
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        return self._block[rows, columns]
 
     def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
         m = low.shape[1]
@@ -298,7 +358,8 @@ def _blas() -> ThreadpoolController:
 
 def _threads() -> int:
     """How many threads the user, or the machine, allows to them."""
-    return max((library["num_threads"] for library in _blas().info()), default=1)
+    with _WHOLE_PROCESS:
+        return max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 def _in_threads(function: Callable[[slice], T], spans: list[slice]) -> list[T]:
@@ -350,17 +411,18 @@ class _TorchScorer:
         """Full fp32 products: no TF32 on GPUs, no bf16 on CPUs, whatever the process had chosen."""
         import torch
 
-        chosen = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            with torch.inference_mode():
-                yield
-        finally:
-            torch.set_float32_matmul_precision(chosen)
+        with _WHOLE_PROCESS:
+            chosen = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision("highest")
+            try:
+                with torch.inference_mode():
+                    yield
+            finally:
+                torch.set_float32_matmul_precision(chosen)
 
     def scores(self, queries: Floats) -> Scores:
         block = _tensor(queries).to(self._device) @ self._gallery.T
-        return Scores(_TorchBlock(block), exact=self._pairs.of(queries), doubt=doubt_of(queries, self._longest))
+        return _computed(_TorchBlock(block), self._pairs, queries, self._longest)
 
 
 def _tensor(vectors: Floats) -> torch.Tensor:
@@ -378,6 +440,12 @@ class _TorchBlock:
 
     def row(self, row: int) -> Floats:
         scores: Floats = self._block[row].cpu().numpy()
+        return scores
+
+    def at(self, rows: Ints, columns: Ints) -> Floats:
+        import torch
+
+        scores: Floats = self._block[torch.from_numpy(rows), torch.from_numpy(columns)].cpu().numpy()
         return scores
 
     def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:

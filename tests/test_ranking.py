@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 
 import hypothesis.strategies as st
@@ -415,3 +416,80 @@ def test_images_without_a_score_rank_below_every_target() -> None:
 def test_a_target_without_a_score_is_refused() -> None:
     with pytest.raises(EmbeddingError, match="without a finite score in the rows 1: 0"):
         rank_scores(np.array([[np.nan, 1]], np.float32), targets=Targets.of([[0]], [ABSENT]))
+
+
+@BACKENDS
+def test_a_ranker_is_shared_by_threads(backend: Backend) -> None:
+    rng = np.random.default_rng(1)
+    gallery = rng.standard_normal((3000, 32)).astype(np.float32)
+    sets = [rng.standard_normal((n, 32)).astype(np.float32) for n in (70, 300, 5, 200)]
+    targets = [Targets.of([[i] for i in range(len(queries))], [ABSENT] * len(queries)) for queries in sets]
+    before = threadpool_info()
+    one, another = Ranker(gallery, backend=backend), Ranker(gallery, backend=backend)
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [
+            pool.submit(ranker.rank, queries, targets=rows, top_k=3)
+            for queries, rows in zip(sets * 4, targets * 4, strict=True)
+            for ranker in (one, another)
+        ]
+        found = [job.result() for job in jobs]
+    expected = [
+        rank_targets(queries, gallery, targets=rows, top_k=3) for queries, rows in zip(sets, targets, strict=True)
+    ]
+    for place, ranking in enumerate(found):
+        assert np.array_equal(ranking.rank, expected[place // 2 % 4].rank)
+        assert np.array_equal(ranking.top, expected[place // 2 % 4].top)
+    assert threadpool_info() == before
+
+
+@BACKENDS
+def test_any_memory_layout_of_the_gallery_will_do(backend: Backend) -> None:
+    # So many near scores that the gallery's equal rows are looked for.
+    gallery = np.asfortranarray(np.repeat(axis(1), 1000, axis=0))
+    targets = Targets.of([[i] for i in range(100)], [ABSENT] * 100)
+    found = rank_targets(np.repeat(QUERY, 100, axis=0), gallery, targets=targets, backend=backend)
+    assert set(found.rank.tolist()) == {1000}
+
+
+@pytest.mark.parametrize(
+    ("targets", "reference", "subset", "said"),
+    [
+        ([3], 0, [], "index has gallery index 3"),
+        ([-2], 0, [], "index has gallery index -2"),
+        ([0], 3, [], "reference has gallery index 3"),
+        ([0], 1, [1, 7], "subset_index has gallery index 7"),
+        ([0, 0], 1, [], "a target twice"),
+    ],
+)
+def test_what_is_not_in_the_gallery_is_refused(
+    targets: list[int], reference: int, subset: list[int], said: str
+) -> None:
+    rows = Targets.of([targets], [reference], subsets=[subset])
+    with pytest.raises(CircusError, match=said):
+        rank_targets(QUERY, axis(1, 2, 3), targets=rows)
+    with pytest.raises(CircusError, match=said):
+        rank_scores(np.array([[1, 2, 3]], np.float32), targets=rows)
+
+
+def test_a_negative_top_k_is_refused() -> None:
+    with pytest.raises(CircusError, match="top_k is -1"):
+        rank_one(axis(1, 2), [0], top_k=-1)
+
+
+@pytest.mark.parametrize("size", [1e20, 1e-30])
+def test_a_gallery_row_that_cannot_be_squared_is_refused(size: float) -> None:
+    gallery = np.full((70, 5), size, np.float32)
+    with pytest.raises(EmbeddingError, match="gallery embeddings"):
+        rank_one(np.concatenate([axis(1, 2), gallery[:, :2]]), [0])
+
+
+@BACKENDS
+def test_tiny_vectors_are_ranked_as_exactly_as_others(backend: Backend) -> None:
+    rng = np.random.default_rng(0)
+    gallery = (rng.integers(1, 5, (300, 8)) * 2.0**-66).astype(np.float32)
+    targets = Targets.of([[i] for i in range(300)], [ABSENT] * 300)
+    small = rank_targets(gallery, gallery, targets=targets, backend=backend)
+    large = rank_targets(gallery * np.float32(2**66), gallery * np.float32(2**66), targets=targets, backend=backend)
+    assert small.ties.min() >= 0
+    assert small.rank.min() >= 1
+    assert np.mean(small.rank == large.rank) > 0.5  # below the normal numbers exact products differ by more than a bit

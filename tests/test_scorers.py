@@ -6,13 +6,14 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from circus_bench.ranking import Ranking, Targets, rank_targets
-from circus_bench.scorers import Backend, given_scores, scorer_of
+from circus_bench.scorers import Backend, given_scores, rounding_of, scorer_of, usual_roundings
 
 BACKENDS = pytest.mark.parametrize("backend", list(Backend))
 
@@ -37,12 +38,49 @@ def equal(a: Ranking, b: Ranking) -> bool:
 @BACKENDS
 @pytest.mark.parametrize("dim", [192, 1024, 4096])
 @pytest.mark.parametrize("common", [0.0, 2.0])
-def test_products_err_by_less_than_half_of_what_is_called_doubtful(backend: Backend, dim: int, common: float) -> None:
+def test_products_of_real_numbers_err_by_half_of_the_usual_at_most(backend: Backend, dim: int, common: float) -> None:
     queries, gallery = unit(0, 64, dim, common=common), unit(1, 2000, dim, common=common)
     exact = queries.astype(np.float64) @ gallery.astype(np.float64).T
     scores = scorer_of(gallery, backend=backend, longest=1.0).scores(queries)
     computed = np.stack([scores.row(row) for row in range(64)])
-    assert np.abs(computed - exact).max() < scores._doubt.min() / 2
+    assert np.abs(computed - exact).max() < (rounding_of(queries, 1.0) * usual_roundings(dim)).min() / 2
+
+
+def two_level(seed: int, n: int, dim: int) -> np.ndarray:
+    """Unit vectors whose components have two magnitudes, as codes of two bits have."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.choice(np.array([-3, -1, 1, 3], np.float32), (n, dim))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def multi_hot(seed: int, n: int, dim: int) -> np.ndarray:
+    """Unit vectors with half of their components 0 and the others alike."""
+    vectors = np.random.default_rng(seed).integers(0, 2, (n, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@BACKENDS
+@pytest.mark.parametrize("dim", [192, 256, 384, 512, 619, 640, 1024, 2048])
+@pytest.mark.parametrize("make", [two_level, multi_hot])
+def test_perfect_hits_tie_with_their_copies_where_errors_add_up(
+    backend: Backend, dim: int, make: Callable[..., np.ndarray]
+) -> None:
+    queries = make(0, 500, dim)
+    order = np.random.default_rng(1).permutation(1500)
+    place = np.argsort(order)  # three copies of each image, scattered over the gallery
+    found = ranked(queries, np.tile(queries, (3, 1))[order], place[:500], backend=backend)
+    assert found.ties.tolist() == [2] * 500
+    assert found.rank.tolist() == [3] * 500
+
+
+@BACKENDS
+@pytest.mark.parametrize("dim", [251, 306, 619, 1024])
+def test_an_encoder_whose_components_are_all_alike_hits_nothing(backend: Backend, dim: int) -> None:
+    vector = np.full((1, dim), 1, np.float32) / np.float32(np.sqrt(dim))
+    found = ranked(np.repeat(vector, 200, axis=0), np.repeat(vector, 4097, axis=0), np.arange(200), backend=backend)
+    assert set(found.rank.tolist()) == {4097}
+    assert set(found.ties.tolist()) == {4096}
+    assert set(found.null_rank.tolist()) == {4097}
 
 
 def test_a_single_score_is_the_exact_product_rounded_once() -> None:
