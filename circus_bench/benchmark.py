@@ -272,6 +272,7 @@ class Benchmark:
 
     def save(self, folder: Path) -> None:
         """Write the benchmark to a folder: see `docs/formats.md`. Images keep their original bytes, readable or not."""
+        (folder / "benchmark.json").unlink(missing_ok=True)
         write_parquet(folder / "queries.parquet", _query_table(self.queries))
         write_parquet(folder / "gallery.parquet", _id_table(self.gallery.ids))
         if self.gallery.images is not None:
@@ -406,7 +407,7 @@ class _Checker:
         if defect not in self._allow:
             raise BenchmarkError(
                 f"benchmark {self._name!r}: {what} ({some(ids)}). "
-                f"Mend the annotations, or allow {defect.value!r} to have it repaired and recorded."
+                f"Mend them, or allow {defect.value!r} to have it recorded."
             )
         self.findings.append(Finding(defect, tuple(map(str, ids))))
 

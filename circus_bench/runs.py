@@ -87,6 +87,31 @@ class Manifest:
     software: Mapping[str, str] = dataclasses.field(default_factory=_software)
     date: str = dataclasses.field(default_factory=_now)
 
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read the manifest of a Run, and check that the tables beside it are those that it describes.
+
+        Raises:
+            FormatError: files are missing, of another schema version, or not those the manifest describes.
+        """
+        path = folder / MANIFEST_FILE
+        content = read_json(path)
+        if content.get("schema_version") != SCHEMA_VERSION:
+            raise FormatError(f"{path}: schema version {content.get('schema_version')!r}, expected {SCHEMA_VERSION}")
+        try:
+            for name in (RANKS_FILE, TOP_FILE):
+                if sha256(folder / name) != content["files"][name]:
+                    raise FormatError(f"{folder / name}: not the file that {MANIFEST_FILE} describes (SHA-256 differs)")
+            fields = {field.name: content[field.name] for field in dataclasses.fields(cls)}
+            fields["model"] = ModelIdentity(**content["model"])
+            fields["fingerprint"] = Fingerprint(**content["fingerprint"])
+            fields["backend"] = Backend(content["backend"])
+            fields["alarms"] = tuple(Alarm(alarm) for alarm in content["alarms"])
+            ReferencePolicy(content["protocol"]["reference"])
+            return cls(**fields)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise FormatError(f"{path}: {error!r}; see docs/formats.md") from error
+
 
 @dataclass(frozen=True)
 class Run:
@@ -175,7 +200,7 @@ class Run:
         Raises:
             FormatError: files are missing, of another schema version, or not those the manifest describes.
         """
-        manifest = _read_manifest(folder)
+        manifest = Manifest.load(folder)
         queries, targets, results = load_tables(folder, n_gallery=manifest.n_gallery)
         without = [query for query, own in zip(queries, targets, strict=True) if not own]
         if len(queries) != manifest.n_queries or (without and not manifest.protocol["hidden_targets"]):
@@ -331,23 +356,3 @@ def _apply(rank: NDArray[np.int64], place: NDArray[np.int8], policy: ReferencePo
         ranks[place == ReferencePlace.IS_TARGET] = np.inf
     ranks[rank == UNREACHABLE] = np.inf
     return ranks
-
-
-def _read_manifest(folder: Path) -> Manifest:
-    path = folder / MANIFEST_FILE
-    content = read_json(path)
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise FormatError(f"{path}: schema version {content.get('schema_version')!r}, expected {SCHEMA_VERSION}")
-    try:
-        for name in (RANKS_FILE, TOP_FILE):
-            if sha256(folder / name) != content["files"][name]:
-                raise FormatError(f"{folder / name}: not the file that {MANIFEST_FILE} describes (SHA-256 differs)")
-        fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
-        fields["model"] = ModelIdentity(**content["model"])
-        fields["fingerprint"] = Fingerprint(**content["fingerprint"])
-        fields["backend"] = Backend(content["backend"])
-        fields["alarms"] = tuple(Alarm(alarm) for alarm in content["alarms"])
-        ReferencePolicy(content["protocol"]["reference"])
-        return Manifest(**fields)
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise FormatError(f"{path}: {error!r}; see docs/formats.md") from error

@@ -74,6 +74,8 @@ def run(
     if out is None:
         raise typer.BadParameter("a folder for the Runs is needed", param_hint="--out")
     chosen = _readable(Benchmark.load(benchmark), job, leave_out=leave_out_unreadable)
+    for name in model:
+        _check_free(out / slug(name), chosen)
     runs = []
     for name in model:
         encoder = load_encoder(name, device=device)
@@ -95,6 +97,24 @@ def _readable(benchmark: Benchmark, job: Processes, *, leave_out: bool) -> Bench
     with _progress(job, "images", len(benchmark.image_ids)) as advance:
         unreadable = benchmark.inspect(advance=advance, processes=job).unreadable
     return benchmark.without_images(unreadable) if unreadable and leave_out else benchmark
+
+
+def _check_free(folder: Path, benchmark: Benchmark) -> None:
+    """Refuse to replace a Run on something else."""
+    from circus_bench.errors import FormatError, MismatchError
+    from circus_bench.runs import MANIFEST_FILE, Manifest
+
+    if not (folder / MANIFEST_FILE).is_file():
+        return
+    try:
+        held = Manifest.load(folder)
+    except FormatError:
+        return  # it was not written to the end
+    if (held.benchmark, held.protocol["id"]) != (benchmark.name, benchmark.protocol.id):
+        raise MismatchError(
+            f"{folder} holds a Run on {held.benchmark} ({held.protocol['id']}); "
+            f"choose another --out for {benchmark.name} ({benchmark.protocol.id})"
+        )
 
 
 def _progress(job: Processes, what: str, total: int) -> AbstractContextManager[Callable[..., None]]:

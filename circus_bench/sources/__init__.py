@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +84,70 @@ def load_source(
     unknown = [name for name in options if name not in parameters or name in _GIVEN]
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
     if unknown or missing:
-        known = ", ".join(name for name in parameters if name not in _GIVEN)
         wrong = f"has no option {', '.join(unknown)}" if unknown else f"needs the option {', '.join(missing)}"
-        raise BenchmarkError(f"the source of {protocol} {wrong}; its options: {known}")
+        raise BenchmarkError(f"the source of {protocol} {wrong}; its options: {', '.join(options_of(protocol))}")
     benchmark: Benchmark = make(**given)
     return benchmark
+
+
+def options_of(protocol: str) -> dict[str, str]:
+    """The further arguments of `load_source` for a protocol: name to type, as it is written in the source's module."""
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[protocol]}")
+    make = module.scenes if module.__name__.endswith(".scenes") else module.load
+    return {
+        name: str(parameter.annotation)
+        for name, parameter in inspect.signature(make).parameters.items()
+        if name not in _GIVEN
+    }
+
+
+def parse_options(protocol: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Read options that were written as text: numbers, names, and mappings as JSON objects.
+
+    Args:
+        protocol: one of `PROTOCOLS`.
+        texts: option to text.
+
+    Raises:
+        BenchmarkError: the source has no such option, it cannot be written as text, or the text is no value of it.
+    """
+    types = options_of(protocol)
+    return {name: _parsed(protocol, name, types.get(name, ""), text) for name, text in texts.items()}
+
+
+def _parsed(protocol: str, name: str, kind: str, text: str) -> Any:
+    kind = kind.removesuffix(" | None")
+    reader = next((read for start, read in _READERS.items() if kind.startswith(start)), None)
+    if reader is None:
+        known = (name for name, kind in options_of(protocol).items() if kind.startswith(tuple(_READERS)))
+        raise BenchmarkError(f"{protocol} takes no text for {name!r}; what can be set: {', '.join(known) or 'nothing'}")
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise BenchmarkError(f"{protocol}: {name} is {text!r}, expected {kind} ({error})") from error
+
+
+def _mapping(text: str) -> dict[str, str]:
+    content = json.loads(text)
+    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
+        raise ValueError("not a JSON object of strings")
+    return content
+
+
+def _policy(text: str) -> Any:
+    from circus_bench.benchmark import ReferencePolicy
+
+    return ReferencePolicy(text)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "ReferencePolicy": _policy,
+    "Mapping[str, str]": _mapping,
+}
+"""By the beginning of a type's name."""
 
 
 def join_images(benchmark: Benchmark, folder: Path) -> Benchmark:

@@ -242,18 +242,26 @@ def read_rows(path: Path, *, origin: str, aliases: Mapping[str, Sequence[str]] |
     Raises:
         FormatError: the file cannot be read, or a row is no object.
     """
+    return rows_of(read_contents(path, origin=origin), path=path, origin=origin, aliases=aliases)
+
+
+def read_contents(path: Path, *, origin: str, lines: bool = False) -> list[Any]:
+    """What `read_rows` makes rows of. Errors as there, but for rows that are no objects.
+
+    Args:
+        path: the file.
+        origin: where it can be had.
+        lines: take a `.json` file for JSON lines, too.
+    """
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    contents: Iterable[Any]
     if suffix == ".parquet":
-        contents = _read_parquet(path, origin)
-    elif suffix == ".csv":
-        contents = _read_csv(path, origin)
-    elif suffix == ".jsonl":
-        lines = enumerate(read_text(path, origin=origin).split("\n"), start=1)
-        contents = [parse_json(text, path=path, origin=origin, line=line) for line, text in lines if text.strip()]
-    else:
-        contents = read_json(path, list, origin=origin)
-    return rows_of(contents, path=path, origin=origin, aliases=aliases)
+        return list(_read_parquet(path, origin))
+    if suffix == ".csv":
+        return list(_read_csv(path, origin))
+    if suffix == ".jsonl" or lines:
+        numbered = enumerate(read_text(path, origin=origin).split("\n"), start=1)
+        return [parse_json(text, path=path, origin=origin, line=line) for line, text in numbered if text.strip()]
+    return list(read_json(path, list, origin=origin))
 
 
 def require_one_kind(rows: Sequence[Row], *keys: str, path: Path) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.errors import BenchmarkError, FormatError
-from circus_bench.sources.annotations import Origin, Row, choose, provenance, require_one_kind
+from circus_bench.sources.annotations import Origin, Row, choose, provenance, read_contents, require_one_kind, rows_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,7 +38,8 @@ PROTOCOLS = {"dataset": Protocol(id="dataset", reference=ReferencePolicy.KEPT)}
 _FIELDS = ("id", "reference", "text", "targets", "group", "reference_image")
 _REQUIRED = ("reference", "text", "targets")
 _GALLERY_FIELDS = ("id", "image")
-_BUILDERS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+_ORIGIN = "whoever made it"
+_TEXT_FILES = (".csv", ".json", ".jsonl")
 
 
 def image_id(path: Path) -> str | None:
@@ -86,6 +87,8 @@ def load(
         BenchmarkError: the mapping is not one of the fields above, or the annotations contradict each other.
     """
     choose(protocol, PROTOCOLS, what="protocol of a dataset")
+    if not name:
+        raise BenchmarkError("a dataset needs a name")
     _check_fields(columns, _FIELDS, _REQUIRED)
     if (folder is None) == (data is None):
         raise BenchmarkError("give either a folder (or file) or a loaded dataset as `data`")
@@ -284,16 +287,26 @@ def _read(path: Path) -> Any:
 
     try:
         if path.is_file():
-            if path.suffix not in _BUILDERS:
-                raise FormatError(f"{path}: not one of {', '.join(_BUILDERS)}")
-            return datasets.load_dataset(_BUILDERS[path.suffix], data_files=str(path))
+            if path.suffix in _TEXT_FILES:
+                # `load_dataset` guesses types: it would take the id 01 for a number, and the caption NA for no value.
+                rows = read_contents(path, origin=_ORIGIN, lines=path.suffix == ".json" and not _starts_a_list(path))
+                rows_of(rows, path=path, origin=_ORIGIN)
+                return datasets.Dataset.from_list(rows)
+            if path.suffix != ".parquet":
+                raise FormatError(f"{path}: not one of {', '.join(('.parquet', *_TEXT_FILES))}")
+            return datasets.load_dataset("parquet", data_files=str(path))
         if not path.is_dir():
             raise FormatError(f"{path}: no such folder or file")
         if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
             return datasets.load_from_disk(str(path))
         return datasets.load_dataset(str(path))
-    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError) as error:
+    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: cannot be read as a dataset ({error.__cause__ or error})") from error
+
+
+def _starts_a_list(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
 def _undecoded(feature: Any) -> Any:

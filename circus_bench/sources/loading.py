@@ -55,6 +55,8 @@ def load_parts(
         CircusError: the source is neither, or its files cannot be used.
     """
     if is_folder(source):
+        if options:
+            raise CircusError(f"{source} is a benchmark already: it takes no options ({', '.join(options)})")
         loaded = Benchmark.load(Path(source), allow=frozenset(allow))
         return (join_images(loaded, images) if images else loaded,)
     if source not in PROTOCOLS:
@@ -64,7 +66,7 @@ def load_parts(
     given = dict(options or {})
     name = folder_name(source)
     if not name:
-        return (load_source(source, **given),)
+        return (load_source(source, data, images=images, **given),)
     if data is None:
         where = "where it lies" if source == _ANY else f"in which folder the folder {name!r} of its official files lies"
         raise CircusError(f"{source}: say {where}")

@@ -444,6 +444,21 @@ def test_run_writes_a_run_per_model(toy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("encoders")
+def test_run_does_not_replace_a_run_on_another_benchmark(
+    toy: Path, toy_benchmark: MakeBenchmark, tmp_path: Path
+) -> None:
+    toy_benchmark(name="other").save(tmp_path / "other")
+    assert invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "runs").code == DONE
+    refused = invoke("run", tmp_path / "other", "-m", StandIn.name, "-o", tmp_path / "runs")
+    assert refused.code == INPUT
+    assert "holds a Run on toy" in refused.err
+    again = invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "runs")
+    assert again.code == DONE
+    (held,) = (Run.load(folder) for folder in (tmp_path / "runs").glob("*") if not folder.name.startswith("."))
+    assert held.manifest.benchmark == "toy"
+
+
+@pytest.mark.usefixtures("encoders")
 def test_run_prints_strict_json_on_standard_output_alone(toy: Path, tmp_path: Path) -> None:
     done = invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "runs", "--json")
     summary = done.json["tests/stand-in"]

@@ -112,7 +112,7 @@ def test_a_protocol_in_categories_gives_a_folder_each(shared: Path, tmp_path: Pa
     ("arguments", "said"),
     [
         (("scenes/test", "--allow", "untidy"), "empty_text"),  # among the defects that there are
-        (("scenes/test", "--set", "seed"), "NAME=VALUE"),
+        (("scenes/test", "--set", "seed"), "is not NAME=VALUE"),
     ],
 )
 def test_a_wrong_option_is_a_wrong_usage(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -121,12 +121,88 @@ def test_a_wrong_option_is_a_wrong_usage(arguments: tuple[str, ...], said: str, 
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("source", "option", "said"),
+    [
+        ("scenes/test", "seed=abc", "seed is 'abc', expected int"),
+        ("scenes/test", "colour=red", "what can be set: seed"),
+        ("dataset", "columns={'reference': 'ref'}", "columns is"),
+        ("dataset", "columns=3", "not a JSON object"),
+        ("dataset", "reference=foo", "'foo' is not a valid ReferencePolicy"),
+        ("dataset", "allow=empty_text", "takes no text for 'allow'"),
+        ("dataset", "about=me", "takes no text for 'about'"),
+        ("dataset", "folder=x", "takes no text for 'folder'"),
+    ],
+)
+def test_options_are_checked(source: str, option: str, said: str, tmp_path: Path) -> None:
+    done = prepare(source, "--set", option, "--out", tmp_path / "out")
+    assert isinstance(done.exception, BenchmarkError)
+    assert said in str(done.exception)
+
+
+def test_text_options_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "triplets.csv").write_text("ref,caption,goal\n01,5,1\n")
+    columns = json.dumps({"reference": "ref", "text": "caption", "targets": "goal"})
+    options = ("--set", "name=123", "--set", "instruction=5", "--set", f"columns={columns}")
+    done = prepare("dataset", "--data", tmp_path / "triplets.csv", *options, "--out", tmp_path / "out")
+    assert done.exit_code == DONE, done.output
+    made = Benchmark.load(tmp_path / "out")
+    assert (made.name, made.protocol.instruction, made.gallery.ids) == ("123", "5", ("01", "1"))
+
+
+@pytest.mark.usefixtures("pictures")
+@pytest.mark.parametrize("more", [("--images", "pictures"), ("--data", "data")])
+def test_what_a_generated_benchmark_does_not_take_is_refused(more: tuple[str, str], tmp_path: Path) -> None:
+    done = prepare("scenes/test", more[0], tmp_path / more[1], "--out", tmp_path / "out")
+    assert isinstance(done.exception, BenchmarkError)
+    assert "is generated" in str(done.exception)
+
+
+def test_a_benchmark_takes_no_options(annotations: Path, tmp_path: Path) -> None:
+    done = prepare(annotations, "--set", "foo=1", "--out", tmp_path / "out")
+    assert isinstance(done.exception, CircusError)
+    assert "takes no options" in str(done.exception)
+
+
+def test_unreadable_images_are_left_out_if_asked(annotations: Path, pictures: Path, tmp_path: Path) -> None:
+    (pictures / "b.png").write_bytes(b"no image")
+    done = prepare(annotations, "--images", pictures, "--leave-out-unreadable", "--out", tmp_path / "out")
+    assert done.exit_code == ATTENTION
+    assert "left out" in done.stderr
+    kept = Benchmark.load(tmp_path / "out")
+    assert kept.gallery.ids == ("a", "c", "d")
+    assert [query.id for query in kept.queries] == ["q3"]  # q1 asks for b, q2 starts from it
+    assert not kept.inspect().unreadable
+
+
 @pytest.mark.parametrize("source", ["nowhere", "cirr/circus", "dataset"])
 def test_a_source_that_cannot_be_read_is_an_error(source: str, tmp_path: Path) -> None:
     assert isinstance(prepare(source, "--out", tmp_path / "out").exception, CircusError)
 
 
-def test_a_folder_is_not_written_over_itself(annotations: Path, pictures: Path) -> None:
-    done = prepare(annotations, "--images", pictures, "--out", annotations)
-    assert done.exit_code == USAGE
-    assert Benchmark.load(annotations).gallery.images is None
+def test_what_the_benchmark_is_made_from_is_not_written_over(annotations: Path, pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "queries.parquet").write_bytes((annotations / "queries.parquet").read_bytes())
+    columns = json.dumps({"reference": "reference", "text": "text", "targets": "targets"})
+    from_file = ("dataset", "--data", tmp_path / "data" / "queries.parquet", "--set", "name=x")
+    for command in (
+        (annotations, "--images", pictures, "--out", annotations),
+        (annotations, "--images", pictures, "--out", pictures),
+        (*from_file, "--set", f"columns={columns}", "--out", tmp_path / "data"),
+    ):
+        before = sorted(command[-1].iterdir())
+        done = prepare(*command, "--overwrite")
+        assert done.exit_code == USAGE
+        assert "is made from" in done.stderr.replace("\n", " ")
+        assert sorted(command[-1].iterdir()) == before
+
+
+def test_a_benchmark_is_replaced_only_if_asked(annotations: Path, pictures: Path, tmp_path: Path) -> None:
+    command = (annotations, "--out", tmp_path / "out")
+    assert prepare(*command, "--images", pictures).exit_code == DONE
+    assert prepare(*command).exit_code == USAGE
+    assert Benchmark.load(tmp_path / "out").gallery.images is not None
+    assert prepare(*command, "--overwrite").exit_code == DONE
+    assert Benchmark.load(tmp_path / "out").gallery.images is None
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert prepare(*command, "--overwrite").exit_code == USAGE

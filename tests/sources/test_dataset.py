@@ -165,6 +165,34 @@ def test_local_files_are_read(tmp_path, suffix):
     assert set(benchmark.source["files"]) == {path.name}
 
 
+@pytest.mark.parametrize("suffix", ["csv", "json", "jsonl"])
+def test_no_type_is_guessed(tmp_path, suffix):
+    texts, ids = ["5", "NA", "2020-01-01", "1.10"], ["01", "1", "000000000003", "2020-01-01"]
+    rows = [{"ref": ids[n], "caption": texts[n], "goal": ids[n - 1]} for n in range(4)]
+    path = tmp_path / f"triplets.{suffix}"
+    if suffix == "csv":
+        path.write_text("".join(f"{','.join(row)}\n" for row in (rows[0], *map(dict.values, rows))))
+    else:
+        path.write_text(json.dumps(rows) if suffix == "json" else "\n".join(map(json.dumps, rows)))
+    columns = {"reference": "ref", "text": "caption", "targets": "goal"}
+    benchmark = load_source("dataset", path, columns=columns, name="mine")
+    assert [(query.reference, query.text, query.targets) for query in benchmark.queries] == [
+        (ids[n], texts[n], (ids[n - 1],)) for n in range(4)
+    ]
+
+
+def test_a_comma_too_many_is_named(tmp_path):
+    path = tmp_path / "triplets.csv"
+    path.write_text("ref,caption,goal\na,make it red, please,b\n")
+    with pytest.raises(FormatError, match="rows have not the fields of the header"):
+        load_source("dataset", path, columns={"reference": "ref", "text": "caption", "targets": "goal"}, name="mine")
+
+
+def test_a_dataset_without_a_name_is_refused():
+    with pytest.raises(BenchmarkError, match="needs a name"):
+        load_source("dataset", data=table(), columns=COLUMNS, name="")
+
+
 def test_a_folder_with_configs_and_images_is_read(tmp_path, files):
     gallery = datasets.Dataset.from_dict({"id": list("abcd"), "image": images(files, "abcd")})
     for name, data in (("queries", table()), ("gallery", gallery.cast_column("image", datasets.Image()))):
@@ -217,7 +245,7 @@ def test_what_is_no_dataset_is_named(tmp_path):
     with pytest.raises(FormatError, match=r"gone: no such folder or file"):
         load_source("dataset", tmp_path / "gone", columns=COLUMNS, name="mine")
     (tmp_path / "bad.json").write_text('{"qid": 1,}')
-    with pytest.raises(FormatError, match=r"bad\.json: cannot be read as a dataset"):
+    with pytest.raises(FormatError, match=r"bad\.json: not JSON at line 1, column 11"):
         load_source("dataset", tmp_path / "bad.json", columns=COLUMNS, name="mine")
 
 
