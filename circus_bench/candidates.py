@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError
+from circus_bench.exact_scores import PairProducts, certain_roundings, rounding_of
 from circus_bench.ranking import ABSENT, Targets, check_embeddings, longest_of, rank_targets
-from circus_bench.scorers import PairProducts, certain_roundings, rounding_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

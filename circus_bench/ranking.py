@@ -1,7 +1,7 @@
 """Exact ranks in the whole gallery, and the top-k, in one streamed pass.
 
 A rank is found by counting, never by sorting: it does not depend on ids, on the order of the gallery or on k. Scores
-are compared exactly (see `circus_bench.scorers`). Ties count against the model; see "Definitions" in
+are compared exactly (see `circus_bench.exact_scores`). Ties count against the model; see "Definitions" in
 docs/definitions.md.
 """
 
@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, EmbeddingError, some
+from circus_bench.exact_scores import Scores
 from circus_bench.processes import ALONE, Processes
-from circus_bench.scorers import Backend, Scorer, Scores, given_scores, scorer_of
+from circus_bench.scorers import Backend, Scorer, given_scores, scorer_of
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

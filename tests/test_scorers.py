@@ -12,8 +12,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from circus_bench.exact_scores import rounding_of, usual_roundings
 from circus_bench.ranking import Ranking, Targets, rank_targets
-from circus_bench.scorers import Backend, given_scores, rounding_of, scorer_of, usual_roundings
+from circus_bench.scorers import Backend, given_scores, scorer_of
 
 BACKENDS = pytest.mark.parametrize("backend", list(Backend))
 

@@ -71,13 +71,12 @@ def load_source(
     if protocol not in _MODULE_OF:
         raise BenchmarkError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
     module = importlib.import_module(f"{__name__}.{_MODULE_OF[protocol]}")
+    make = _maker(module)
     given: dict[str, Any] = dict(options)
     if module.__name__.endswith(".scenes"):
         if folder is not None or images is not None:
             raise BenchmarkError(f"{protocol} is generated: it takes neither a folder of annotations nor images")
-        make = module.scenes
     else:
-        make = module.load
         found = _find_images(images, module) if isinstance(images, Path) else images
         given |= {"protocol": protocol, "folder": folder, "images": found}
     parameters = inspect.signature(make).parameters
@@ -86,19 +85,19 @@ def load_source(
     if unknown or missing:
         wrong = f"has no option {', '.join(unknown)}" if unknown else f"needs the option {', '.join(missing)}"
         raise BenchmarkError(f"the source of {protocol} {wrong}; its options: {', '.join(options_of(protocol))}")
-    benchmark: Benchmark = make(**given)
-    return benchmark
+    return make(**given)
 
 
 def options_of(protocol: str) -> dict[str, str]:
     """The further arguments of `load_source` for a protocol: name to type, as it is written in the source's module."""
-    module = importlib.import_module(f"{__name__}.{_MODULE_OF[protocol]}")
-    make = module.scenes if module.__name__.endswith(".scenes") else module.load
-    return {
-        name: str(parameter.annotation)
-        for name, parameter in inspect.signature(make).parameters.items()
-        if name not in _GIVEN
-    }
+    make = _maker(importlib.import_module(f"{__name__}.{_MODULE_OF[protocol]}"))
+    parameters = inspect.signature(make).parameters
+    return {name: str(parameter.annotation) for name, parameter in parameters.items() if name not in _GIVEN}
+
+
+def _maker(module: Any) -> Callable[..., Benchmark]:
+    make: Callable[..., Benchmark] = module.scenes if module.__name__.endswith(".scenes") else module.load
+    return make
 
 
 def parse_options(protocol: str, texts: Mapping[str, str]) -> dict[str, Any]:
