@@ -28,9 +28,9 @@ WORDS = ("red", "blue", "larger", "sleeve", "two", "without", "background", "dog
 
 def part(name: str, n_queries: int, n_gallery: int):
     from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
+    from circus_bench.hub.tables import Part
+    from circus_bench.labels.labels import Origin, Verdict, Verdicts
     from circus_bench.metrics.shortcut import Label
-    from circus_bench.release.tables import Part
-    from circus_bench.release.verdicts import Origin, Verdict, Verdicts
 
     rng = np.random.default_rng(0)
     ids = [f"{name}-{index:06d}-img" for index in range(n_gallery)]
@@ -61,7 +61,7 @@ def part(name: str, n_queries: int, n_gallery: int):
 
 def build() -> None:
     """Build in this process and print the figures as JSON."""
-    from circus_bench.release.folder import n_rows, write_dataset_folder
+    from circus_bench.hub.writer import n_rows, write_dataset_folder
 
     start = time.perf_counter()
     parts = [part(name, *size) for name, size in SIZES.items()]

@@ -27,11 +27,11 @@ import mteb  # noqa: E402
 from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
 from mteb.cache import ResultCache  # noqa: E402
 
+from circus_bench.hub.tables import Part  # noqa: E402
+from circus_bench.hub.writer import write_dataset_folder  # noqa: E402
+from circus_bench.labels.labels import Origin, Verdict, Verdicts  # noqa: E402
 from circus_bench.metrics.shortcut import Label  # noqa: E402
 from circus_bench.models import load_encoder  # noqa: E402
-from circus_bench.release.folder import write_dataset_folder  # noqa: E402
-from circus_bench.release.tables import Part  # noqa: E402
-from circus_bench.release.verdicts import Origin, Verdict, Verdicts  # noqa: E402
 from circus_bench.sources.cirr import PROTOCOLS  # noqa: E402
 from circus_bench.sources.scenes import scenes, truth  # noqa: E402
 from circus_bench.tasks.circus_cirr import CircusCIRR  # noqa: E402

@@ -17,12 +17,12 @@ import mteb
 from rich.console import Console
 from rich.table import Table
 
-from circus_bench.audit.planted import PlantedCheck, check_planted
-from circus_bench.audit.pool import Pool
+from circus_bench.demo.ground_truth import PlantedCheck, check_planted
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.labels.pool import Pool
 from circus_bench.models import POOL_MINI, register
-from circus_bench.runs import run_benchmark
+from circus_bench.runs.run import run_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.store import EmbeddingStore
 
 CUTOFFS = (5, 10, 20)
 THRESHOLDS = {

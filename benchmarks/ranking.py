@@ -70,7 +70,7 @@ class Contender:
 
 
 def ours(queries: np.ndarray, gallery: np.ndarray, targets: np.ndarray, top_k: int) -> Contender:
-    from circus_bench.ranking import Ranker, Targets, rank_scores
+    from circus_bench.ranking.ranker import Ranker, Targets, rank_scores
 
     def rows(start: int, stop: int) -> Targets:
         own = targets[start:stop]

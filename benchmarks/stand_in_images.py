@@ -20,9 +20,9 @@ from PIL import Image
 from tqdm import tqdm
 
 from circus_bench.benchmark import Benchmark
-from circus_bench.release.folder import n_rows
-from circus_bench.release.reading import benchmark_of, join_images, verdicts_of
-from circus_bench.release.tables import Part
+from circus_bench.hub.reader import benchmark_of, join_images, verdicts_of
+from circus_bench.hub.tables import Part
+from circus_bench.hub.writer import n_rows
 
 SIDE = 32
 

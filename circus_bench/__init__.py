@@ -8,31 +8,31 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from circus_bench._version import __version__
 
 if TYPE_CHECKING:
     from circus_bench.audit.audit import Audit, audit_runs
     from circus_bench.audit.report import write_report
     from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
+    from circus_bench.encoding.embedding_store import EmbeddingStore
     from circus_bench.metrics.loading import load_metric
     from circus_bench.models import load_encoder
-    from circus_bench.runs import Run, run_benchmark
-    from circus_bench.store import EmbeddingStore
+    from circus_bench.runs.run import Run, run_benchmark
 
 _HOME = {
     "Audit": "circus_bench.audit.audit",
     "Benchmark": "circus_bench.benchmark",
     "Condition": "circus_bench.benchmark",
-    "EmbeddingStore": "circus_bench.store",
+    "EmbeddingStore": "circus_bench.encoding.embedding_store",
     "Gallery": "circus_bench.benchmark",
     "Protocol": "circus_bench.benchmark",
     "Query": "circus_bench.benchmark",
     "ReferencePolicy": "circus_bench.benchmark",
-    "Run": "circus_bench.runs",
+    "Run": "circus_bench.runs.run",
     "audit_runs": "circus_bench.audit.audit",
     "load_encoder": "circus_bench.models",
     "load_metric": "circus_bench.metrics.loading",
-    "run_benchmark": "circus_bench.runs",
+    "run_benchmark": "circus_bench.runs.run",
     "write_report": "circus_bench.audit.report",
 }
 

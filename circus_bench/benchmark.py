@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from circus_bench.distributed import ALONE, Processes
 from circus_bench.errors import BenchmarkError, FormatError, ImageError, some
-from circus_bench.files import read_json, read_parquet, write_json, write_parquet
 from circus_bench.images import Inspection, ParquetImages, inspect_images
-from circus_bench.processes import ALONE, Processes
+from circus_bench.io import read_json, read_parquet, write_json, write_parquet
 
 SCHEMA_VERSION = 1
 

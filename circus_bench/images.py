@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from circus_bench.distributed import ALONE, Processes
 from circus_bench.errors import FormatError, ImageError
-from circus_bench.files import open_parquet, write_row_groups
-from circus_bench.processes import ALONE, Processes
+from circus_bench.io import open_parquet, write_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa

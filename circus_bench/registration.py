@@ -20,7 +20,7 @@ def register() -> None:
 def register_models() -> None:
     """Let `mteb.get_model` and `mteb run -m` know our models; under a launcher, each process claims its GPU."""
     from circus_bench import models
-    from circus_bench.processes import claim_device
+    from circus_bench.distributed import claim_device
 
     claim_device()  # `mteb run` loads every process's model on "cuda", before a task is asked
     models.register()

@@ -3,7 +3,7 @@
 Loading scripts are gone from `datasets`; a builder is used directly:
 
 Example:
-    >>> from circus_bench.release.tables import Part
+    >>> from circus_bench.hub.tables import Part
     >>> from circus_bench.sources.scenes import scenes
     >>> builder = builder_of(Part(scenes(queries=40, gallery=400)))
     >>> builder.config.name, next(iter(builder.as_streaming_dataset("test")))["query_id"]
@@ -21,10 +21,10 @@ from typing import Any
 import datasets
 
 from circus_bench import __version__
-from circus_bench.audit.labels import Subset
-from circus_bench.files import to_json
-from circus_bench.release.folder import part_head
-from circus_bench.release.tables import SPLIT, Part, Table, config_name, features, rows
+from circus_bench.hub.tables import SPLIT, Part, Table, config_name, features, rows
+from circus_bench.hub.writer import part_head
+from circus_bench.io import to_json
+from circus_bench.labels.label_table import Subset
 
 
 @dataclass

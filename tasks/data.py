@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from circus_bench.errors import CircusError, ImageError, MismatchError, some
-from circus_bench.files import sha256
-from circus_bench.release.folder import MANIFEST
-from circus_bench.release.reading import benchmark_of, verdicts_of
-from circus_bench.release.tables import Part
+from circus_bench.hub.reader import benchmark_of, verdicts_of
+from circus_bench.hub.tables import Part
+from circus_bench.hub.writer import MANIFEST
+from circus_bench.io import sha256
 
 VARIABLE = "CIRCUS_DATA"
 _PINNED = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w.-]+)")
@@ -76,7 +76,7 @@ def check_pixels(part: Part, folder: Path | None) -> None:
     raise ImageError(
         f"{folder}: holds the annotations of {benchmark.name!r} without its images, which may not be passed on; "
         f"missing are {some(benchmark.image_ids)}. Join your own copy, in a folder IMAGES, with\n"
-        f"  python -c \"from circus_bench.release.reading import join_images; join_images('{folder}', "
+        f"  python -c \"from circus_bench.hub.reader import join_images; join_images('{folder}', "
         f"'{benchmark.name}', 'IMAGES', out='circus-local')\"\n"
         f"or build from the annotation files with\n"
         f"  circus-bench build {benchmark.protocol.id} --data DATA --images IMAGES --with-images --local-only "

@@ -22,7 +22,7 @@ CITATION = r"""
 """Of the CIRCUS paper."""
 
 SUBSETS = {subset: ["eng-Latn"] for subset in ("full", "sf", "v")}
-"""`eval_langs` of a task whose queries were audited; the subsets are those of `circus_bench.audit.labels.Subset`."""
+"""`eval_langs` of a task whose queries were audited; the subsets are those of `circus_bench.labels.label_table.Subset`."""
 
 
 class TaskMetadata(task_metadata.TaskMetadata):

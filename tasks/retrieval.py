@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from mteb.timing import TimingStack
     from mteb.types import EncodeKwargs
 
-    from circus_bench.audit.labels import Subset
-    from circus_bench.release.tables import Part
-    from circus_bench.runs import Run
+    from circus_bench.hub.tables import Part
+    from circus_bench.labels.label_table import Subset
+    from circus_bench.runs.run import Run
 
 # mteb's command line sets the verbosity of the loggers below "mteb", tasks included.
 logger = logging.getLogger("mteb.circus_bench.tasks")
@@ -91,8 +91,8 @@ class ComposedRetrieval(AbsTaskRetrieval):
             return
         from mteb.timing import TimingStack
 
-        from circus_bench.audit.labels import Subset
-        from circus_bench.release.tables import SPLIT
+        from circus_bench.hub.tables import SPLIT
+        from circus_bench.labels.label_table import Subset
         from circus_bench.tasks.data import load_part
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading dataset {self.metadata.name}..."):
@@ -137,9 +137,9 @@ class ComposedRetrieval(AbsTaskRetrieval):
             CircusError: images are missing or cannot be decoded, vectors cannot be ranked, or `encode_kwargs` asks for
                 what is not passed on.
         """
-        from circus_bench.audit.labels import Subset
-        from circus_bench.encoding import EncodeSettings
-        from circus_bench.processes import current_processes
+        from circus_bench.distributed import current_processes
+        from circus_bench.encoding.encoder import EncodeSettings
+        from circus_bench.labels.label_table import Subset
         from circus_bench.tasks.running import obtain_run
         from circus_bench.tasks.scores import summary_of
 
@@ -193,7 +193,7 @@ class ComposedRetrieval(AbsTaskRetrieval):
 
         Over all subsets they are those of `full`, which holds the others' queries, and the gallery is the same.
         """
-        from circus_bench.audit.labels import Subset
+        from circus_bench.labels.label_table import Subset
         from circus_bench.tasks.statistics import describe
 
         assert self.part is not None
@@ -226,7 +226,7 @@ def _table(part: Part, subset: Subset, name: str, folder: Path | None) -> Any:
     """A table as a `datasets.Dataset`: from the parquet files of the folder, or made here."""
     from datasets import Dataset, load_dataset
 
-    from circus_bench.release.tables import SPLIT, Table, config_name, features, rows
+    from circus_bench.hub.tables import SPLIT, Table, config_name, features, rows
 
     table = Table(name)
     if folder is not None:

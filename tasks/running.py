@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circus_bench.benchmark import Benchmark
-from circus_bench.encoding import EncodeSettings, ModelIdentity
+from circus_bench.distributed import Processes, current_processes
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.encoding.encoder import EncodeSettings, ModelIdentity
 from circus_bench.errors import FormatError
-from circus_bench.processes import Processes, current_processes
-from circus_bench.runs import MANIFEST_FILE, Run, n_inputs, run_benchmark
-from circus_bench.store import EmbeddingStore
+from circus_bench.runs.run import MANIFEST_FILE, Run, n_inputs, run_benchmark
 from circus_bench.tasks.data import check_pixels
-from circus_bench.tasks.places import RUNS_VARIABLE, places_of, write_results_elsewhere
+from circus_bench.tasks.output_paths import RUNS_VARIABLE, places_of, write_results_elsewhere
 
 if TYPE_CHECKING:
     from mteb.models.models_protocols import EncoderProtocol
 
-    from circus_bench.release.tables import Part
+    from circus_bench.hub.tables import Part
 
 logger = logging.getLogger("mteb.circus_bench.tasks")  # below "mteb", whose verbosity the command line sets
 

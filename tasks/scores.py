@@ -14,7 +14,7 @@ from circus_bench.benchmark import Condition, ReferencePolicy
 from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.metrics.mrr import reciprocal_rank
 from circus_bench.metrics.ndcg import ndcg
-from circus_bench.runs import Run
+from circus_bench.runs.run import Run
 
 CUTOFFS = (1, 5, 10, 20, 50)
 

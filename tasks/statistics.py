@@ -25,7 +25,7 @@ def describe(benchmark: Benchmark, queries: Sequence[Query]) -> dict[str, Any]:
     """
     from mteb.abstasks._statistics_calculation import calculate_text_statistics
 
-    from circus_bench.release.tables import check_decodable
+    from circus_bench.hub.tables import check_decodable
 
     ids = benchmark.gallery.ids
     texts = calculate_text_statistics([query.text for query in queries])

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from standins import Chance, Constant, NotANumber, StandIn
+from support.standins import Chance, Constant, NotANumber, StandIn
 
 from circus_bench.audit.audit import Audit, audit_runs
 from circus_bench.audit.report import write_report
 from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.encoding import Alarm, EncodeSettings
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.encoding.encoder import Alarm, EncodeSettings
 from circus_bench.errors import EmbeddingError
 from circus_bench.images import decode
 from circus_bench.models import POOL_MINI, load_encoder
-from circus_bench.runs import Run, run_benchmark
+from circus_bench.runs.run import Run, run_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.store import EmbeddingStore
 
 CONDITIONS = pytest.mark.parametrize("condition", list(Condition))
 

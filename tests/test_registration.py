@@ -206,7 +206,7 @@ print("all known")
     [
         "",
         "from mteb.get_tasks import get_task",
-        "import circus_bench.models.gme",
+        "import circus_bench.models.families.gme",
         "import circus_bench.tasks.circus_cirr",
     ],
 )

@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from standins import StandIn
-from threaded_job import in_job
+from support.standins import StandIn
+from support.threaded_job import in_job
 from typer.testing import CliRunner
 
 from circus_bench.benchmark import Benchmark, Query
 from circus_bench.cli import app
-from circus_bench.encoding import BenchmarkEncoder, EncodeSettings
+from circus_bench.distributed import ALONE, ProcessError, Processes, claim_device, current_processes
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.encoding.encoder import BenchmarkEncoder, EncodeSettings
 from circus_bench.errors import CircusError, EmbeddingError
 from circus_bench.images import Unreadable, inspect_images
-from circus_bench.processes import ALONE, ProcessError, Processes, claim_device, current_processes
-from circus_bench.ranking import Ranker, Ranking, Targets
-from circus_bench.runs import Run, run_benchmark
-from circus_bench.scorers import Backend
+from circus_bench.ranking.backends import Backend
+from circus_bench.ranking.ranker import Ranker, Ranking, Targets
+from circus_bench.runs.run import Run, run_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.store import EmbeddingStore
 
 N_IMAGES, N_QUERIES = 23, 17
 SETTINGS = EncodeSettings(batch_size=2, shard_size=5)
@@ -278,7 +278,7 @@ def test_every_image_is_inspected_by_one_process_and_known_to_all(benchmark: Ben
 
 def test_without_a_launcher_there_is_one_process_and_no_torch() -> None:
     script = (
-        "import sys, circus_bench.processes as p; print(p.current_processes() is p.ALONE, p.claim_device(), "
+        "import sys, circus_bench.distributed as p; print(p.current_processes() is p.ALONE, p.claim_device(), "
         "'torch' in sys.modules, 'accelerate' in sys.modules)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
@@ -339,8 +339,8 @@ _BOUNDED = """
 import hashlib, resource, sys
 from pathlib import Path
 import numpy as np
-from circus_bench.ranking import Ranker, Targets
-from circus_bench.store import EmbeddingStore
+from circus_bench.ranking.ranker import Ranker, Targets
+from circus_bench.encoding.embedding_store import EmbeddingStore
 
 N, DIM, MIB = 60_000, 1024, 2**20  # 234 MiB
 digests = [hashlib.sha256(str(i).encode()).hexdigest() for i in range(N)]

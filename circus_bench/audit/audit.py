@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from circus_bench import __version__
-from circus_bench.audit.labels import Subset, save_labels, valid_mask
-from circus_bench.audit.pool import Pool, check_same_queries
+from circus_bench._version import __version__
 from circus_bench.audit.scores import Scores, pool_comp_gap, score_run
 from circus_bench.audit.sensitivity import LabelShares, chance, k_sweep, leave_one_out, support_sweep
 from circus_bench.audit.statistics import Estimate
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import CircusError
+from circus_bench.labels.label_table import Subset, save_labels, valid_mask
+from circus_bench.labels.pool import Pool, check_same_queries
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
-from circus_bench.runs import Run, check_matches
+from circus_bench.runs.run import Run, check_matches
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Audit:
         )
 
     def save_labels(self, path: Path) -> None:
-        """Write the label table; see `circus_bench.audit.labels.save_labels`."""
+        """Write the label table; see `circus_bench.labels.label_table.save_labels`."""
         save_labels(path, self.pool, self.labels, origin=dict(self.about))
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.audit.audit import Audit
-from circus_bench.audit.pool import check_same_queries
 from circus_bench.audit.statistics import Estimate, combined, proportion
 from circus_bench.benchmark import Benchmark, Condition
+from circus_bench.labels.pool import check_same_queries
 from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.metrics.shortcut import Label
 

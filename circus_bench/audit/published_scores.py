@@ -1,4 +1,4 @@
-"""Published scores and what is known about them, as data: `circus_bench/release/published/scores.json`.
+"""Published scores and what is known about them, as data: `circus_bench/labels/published/scores.json`.
 
 The schema is described in README.md beside the file.
 """
@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from circus_bench.audit.labels import Subset
 from circus_bench.benchmark import Condition, ReferencePolicy
 from circus_bench.errors import FormatError, MismatchError
-from circus_bench.files import read_json
+from circus_bench.io import read_json
+from circus_bench.labels.label_table import Subset
 from circus_bench.metrics.shortcut import Label
 
 SCHEMA_VERSION = 1

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from circus_bench import __version__
+from circus_bench._version import __version__
 from circus_bench.audit.audit import Audit, check_audit_matches
 from circus_bench.audit.figures import Thumbnail, Thumbnails, hit_rate_figure, hit_rate_limit, k_sweep_figure, words
 from circus_bench.audit.groups import audit_by_group
-from circus_bench.audit.labels import Subset
 from circus_bench.audit.statistics import LEVEL, Estimate, proportion
 from circus_bench.benchmark import Benchmark, Condition, Query, ReferencePolicy
-from circus_bench.encoding import Alarm
+from circus_bench.encoding.encoder import Alarm
 from circus_bench.errors import CircusError, MismatchError, some
-from circus_bench.files import write_text
+from circus_bench.io import write_text
+from circus_bench.labels.label_table import Subset
 from circus_bench.metrics.ranks import Floats
 from circus_bench.metrics.shortcut import Label, Shortcut
 

@@ -1,6 +1,6 @@
 """Measured scores beside published ones, and what is known to keep them apart.
 
-The published numbers and the caveats are data: `circus_bench/release/published/scores.json`, whose schema is described
+The published numbers and the caveats are data: `circus_bench/labels/published/scores.json`, whose schema is described
 beside it. What was not measured is listed, and never counts as agreement.
 """
 
@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.audit.labels import Subset
-from circus_bench.audit.pool import Pool
 from circus_bench.audit.published_scores import (
     COMP_GAP,
     EITHER_UNIMODAL,
@@ -32,8 +30,10 @@ from circus_bench.audit.scores import pool_comp_gap
 from circus_bench.audit.statistics import Estimate, proportion
 from circus_bench.benchmark import Condition
 from circus_bench.errors import CircusError, MismatchError
+from circus_bench.labels.label_table import Subset
+from circus_bench.labels.pool import Pool
 from circus_bench.metrics.hit_rate import hit_rate
-from circus_bench.runs import Run, check_comparable
+from circus_bench.runs.run import Run, check_comparable
 
 Mask = NDArray[np.bool_]
 

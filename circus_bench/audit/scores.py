@@ -17,7 +17,7 @@ from circus_bench.metrics.mrr import reciprocal_rank
 from circus_bench.metrics.ndcg import ndcg
 from circus_bench.metrics.ranks import Ranks
 from circus_bench.metrics.recall import recall
-from circus_bench.runs import Run
+from circus_bench.runs.run import Run
 
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from circus_bench.audit.pool import Pool
 from circus_bench.audit.statistics import Estimate, proportion
+from circus_bench.labels.pool import Pool
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
 
 SWEPT_K = (1, 3, 5, 10, 15, 20, 50)

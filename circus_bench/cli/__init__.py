@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from circus_bench import __version__
+from circus_bench._version import __version__
 from circus_bench.cli import (
     audit,
     build,

@@ -28,7 +28,7 @@ def audit(
     from circus_bench.audit.audit import audit_best_ranks, audit_runs
     from circus_bench.audit.groups import audit_by_group
     from circus_bench.benchmark import Benchmark
-    from circus_bench.runs import Run, check_matches
+    from circus_bench.runs.run import Run, check_matches
 
     if bool(runs) == bool(best_ranks):
         raise typer.BadParameter("give the folders of Runs, or --best-ranks FILE, and not both")

@@ -11,7 +11,7 @@ from circus_bench.cli.output import print_json, print_table, progress
 
 if TYPE_CHECKING:
     from circus_bench.benchmark import Benchmark
-    from circus_bench.release.verdicts import Verdicts
+    from circus_bench.labels.labels import Verdicts
 
 _PUBLISHED = {"cirr/circus": "cirr", "fashioniq/circus": "fashioniq", "circo/val": "circo", "lasco/val": "lasco"}
 """Protocols that the published verdicts were made under."""
@@ -56,8 +56,8 @@ def build(
     Benchmarks that the folder already holds stay. For cirr/circus, fashioniq/circus, circo/val and lasco/val the
     published labels and human judgements are taken unless --labels or --valid give others.
     """
-    from circus_bench.release.folder import n_rows, write_dataset_folder
-    from circus_bench.release.tables import Part
+    from circus_bench.hub.tables import Part
+    from circus_bench.hub.writer import n_rows, write_dataset_folder
 
     benchmarks = [_load(source, data=data, images=images) for source in sources]
     verdicts = _verdicts(benchmarks, labels or [], valid or [])
@@ -107,9 +107,9 @@ def _load(source: str, *, data: Path | None, images: Path | None) -> Benchmark:
 
 def _verdicts(benchmarks: list[Benchmark], labels: list[Path], valid: list[Path]) -> dict[str, Verdicts]:
     """The verdicts on each benchmark: from its label table, or else the published ones; then human verdicts."""
-    from circus_bench.release.adapters import read_verdicts
-    from circus_bench.release.validated import with_validation
-    from circus_bench.release.verdicts import Verdicts, published
+    from circus_bench.labels.formats import read_verdicts
+    from circus_bench.labels.labels import Verdicts, published
+    from circus_bench.labels.validation_file import with_validation
 
     found = _by_benchmark(benchmarks, [(path, Verdicts.of_labels(path)) for path in labels])
     for benchmark in benchmarks:

@@ -12,8 +12,8 @@ from circus_bench.cli.validate import print_agreement, print_recovery
 
 if TYPE_CHECKING:
     from circus_bench.audit.audit import Audit
-    from circus_bench.audit.planted import PlantedCheck
     from circus_bench.benchmark import Benchmark
+    from circus_bench.demo.ground_truth import PlantedCheck
 
 
 def demo(
@@ -30,14 +30,14 @@ def demo(
     GPU. Leaves the benchmark, the Runs, the labels, the validation and report.html in OUT.
     """
     from circus_bench.audit.audit import audit_runs
-    from circus_bench.audit.planted import check_planted
     from circus_bench.audit.report import write_report
-    from circus_bench.files import slug
+    from circus_bench.demo.ground_truth import check_planted
+    from circus_bench.demo.simulated_raters import rehearse_audit
+    from circus_bench.encoding.embedding_store import EmbeddingStore
+    from circus_bench.io import slug
     from circus_bench.models import POOL_MINI, load_encoder
-    from circus_bench.runs import n_inputs, run_benchmark
+    from circus_bench.runs.run import n_inputs, run_benchmark
     from circus_bench.sources.scenes import scenes
-    from circus_bench.store import EmbeddingStore
-    from circus_bench.validation.simulation import rehearse_audit
 
     benchmark = scenes(seed, queries, gallery=gallery)
     with progress("benchmark", len(benchmark.image_ids)) as advance:

@@ -22,7 +22,7 @@ _SHOWN_GROUPS = 12  # columns of a table
 
 def print_json(content: Mapping[str, Any]) -> None:
     """Print strict JSON on standard output."""
-    from circus_bench.files import to_json
+    from circus_bench.io import to_json
 
     typer.echo(to_json(content))
 

@@ -11,7 +11,7 @@ import typer
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from circus_bench.models.pool import Need, PoolModel
+    from circus_bench.models.registry import Need, PoolModel
 
 app = typer.Typer(
     help="The models of published audits: what each needs, and whether it runs here.", no_args_is_help=True
@@ -24,8 +24,8 @@ def list_models(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the models, with what each needs."""
-    from circus_bench.models.pool import needs, size
-    from circus_bench.models.pool import pool as models_of
+    from circus_bench.models.registry import needs, size
+    from circus_bench.models.registry import pool as models_of
 
     found = [(model, needs(model)) for model in models_of(pool)]
     if json:
@@ -54,7 +54,7 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what a model needs and what there is of it. Exit code 3 if something is missing."""
-    from circus_bench.models.pool import needs, pool_model
+    from circus_bench.models.registry import needs, pool_model
 
     chosen = pool_model(model)
     needed = needs(chosen)

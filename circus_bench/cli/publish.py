@@ -11,7 +11,7 @@ import typer
 from circus_bench.cli.output import print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from circus_bench.release.publish import Plan
+    from circus_bench.hub.publish import Plan
 
 
 def publish(
@@ -32,8 +32,8 @@ def publish(
 
     The token is that of `hf auth login`, or HF_TOKEN. An upload that was cut off goes on where it was.
     """
-    from circus_bench.release import publish as release
-    from circus_bench.release.folder import read_manifest
+    from circus_bench.hub import publish as release
+    from circus_bench.hub.writer import read_manifest
 
     with progress("checksums", len(read_manifest(folder)["files"])) as advance:
         planned = release.plan(folder, repo, private=private, advance=advance)
@@ -59,7 +59,7 @@ def publish(
 
 
 def _show(planned: Plan) -> None:
-    from circus_bench.release.publish import Change
+    from circus_bench.hub.publish import Change
 
     state = "new repository" if planned.parent is None else f"on top of {planned.parent[:8]}"
     rows = [[file.path, file.change.value, f"{file.size:,}"] for file in planned.files]

@@ -32,9 +32,9 @@ def reproduce(
     """
     from circus_bench.audit.published_scores import PublishedScores
     from circus_bench.audit.reproduction import Outcome, by_protocol, reproduce
-    from circus_bench.release.published import SCORES
-    from circus_bench.release.subsets import subsets_of_run
-    from circus_bench.runs import Run
+    from circus_bench.hub.subsets import subsets_of_run
+    from circus_bench.labels.published import SCORES
+    from circus_bench.runs.run import Run
 
     published = PublishedScores.load(SCORES)
     found = [

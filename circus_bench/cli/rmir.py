@@ -13,7 +13,7 @@ from circus_bench.cli import rmir_audit, rmir_demo
 from circus_bench.cli.output import EXIT_ATTENTION, bars, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from circus_bench.rmir.forecast import Forecast
+    from circus_bench.rmir.cost_estimate import Forecast
     from circus_bench.rmir.pipeline import Pipeline, Progress
 
 app = typer.Typer(
@@ -64,7 +64,7 @@ def _stage_command(name: str, what: str) -> Callable[..., None]:
         json: Json = False,
     ) -> None:
         from circus_bench.rmir.config import Config
-        from circus_bench.rmir.toolbox import open_pipeline
+        from circus_bench.rmir.resources import open_pipeline
 
         where: dict[str, Any] = {"on_ray": engine is EngineName.RAY, "workers": workers, "address": address}
         with open_pipeline(Config.read(config), out, budget=budget, batch=batch, **where) as pipeline:
@@ -105,9 +105,9 @@ def run(
     A stopped run goes on: what was answered is not asked again.
     """
     from circus_bench.rmir.config import Config
-    from circus_bench.rmir.forecast import forecast
-    from circus_bench.rmir.output import save_all
-    from circus_bench.rmir.toolbox import open_pipeline
+    from circus_bench.rmir.cost_estimate import forecast
+    from circus_bench.rmir.export import save_all
+    from circus_bench.rmir.resources import open_pipeline
 
     if dry_run:
         _print_forecast(forecast(Config.read(config), seeds=seeds, batch=batch), json=json)
@@ -125,7 +125,7 @@ def run(
 def status(config: ConfigFile, out: Out = _OUT, json: Json = False) -> None:
     """Say how far every stage is, and what was spent. Nothing is run or asked."""
     from circus_bench.rmir.config import Config
-    from circus_bench.rmir.toolbox import open_pipeline
+    from circus_bench.rmir.resources import open_pipeline
 
     with open_pipeline(Config.read(config), out) as pipeline:
         _report(pipeline, json=json, allow_unanswered=True)
@@ -144,7 +144,7 @@ def _run(pipeline: Pipeline, last: str) -> None:
 
 
 def _report(pipeline: Pipeline, *, json: bool, allow_unanswered: bool) -> None:
-    from circus_bench.rmir.summary import summarise
+    from circus_bench.rmir.report import summarise
 
     found = summarise(pipeline)
     if json:

@@ -11,8 +11,8 @@ from circus_bench.cli.output import number, percent, print_json, print_table, wa
 from circus_bench.validation.decisions import DecisionRule
 
 if TYPE_CHECKING:
-    from circus_bench.rmir.analytics import JudgeReport, KeptChange
-    from circus_bench.rmir.completeness import TsrValidity
+    from circus_bench.rmir.judge_analysis import JudgeReport, KeptChange
+    from circus_bench.rmir.tsr_validity import TsrValidity
 
 
 def compare_judges(
@@ -21,12 +21,12 @@ def compare_judges(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare the judges of stage 4: rates, agreement, and what is kept without each of them. Asks nothing."""
-    from circus_bench.rmir.analytics import judge_report
+    from circus_bench.api.chat.providers import split_model
     from circus_bench.rmir.config import Config
+    from circus_bench.rmir.judge_analysis import judge_report
     from circus_bench.rmir.pipeline import Stage
-    from circus_bench.rmir.providers import split_model
     from circus_bench.rmir.records import Vote
-    from circus_bench.rmir.toolbox import open_pipeline
+    from circus_bench.rmir.resources import open_pipeline
 
     settings = Config.read(config)
     with open_pipeline(settings, out) as pipeline:
@@ -59,8 +59,8 @@ def check(
     `circus-bench validate serve STUDY` shows it to the raters, `circus-bench rmir calibrate STUDY` tells the outcome.
     """
     from circus_bench.benchmark import Benchmark
-    from circus_bench.rmir.completeness import NOTHING_TO_CHECK, answer_study, pairs_benchmark
-    from circus_bench.runs import Run
+    from circus_bench.rmir.tsr_validity import NOTHING_TO_CHECK, answer_study, pairs_benchmark
+    from circus_bench.runs.run import Run
 
     source, loaded = Benchmark.load(benchmark), [Run.load(folder) for folder in runs]
     pairs = pairs_benchmark(source, loaded, queries=queries, k=k, seed=seed)
@@ -82,7 +82,7 @@ def calibrate(
 ) -> None:
     """Hold TSR against the missed positives that people found. Give the studies of both splits together."""
     from circus_bench.errors import some
-    from circus_bench.rmir.completeness import checked_validity, incomplete_queries
+    from circus_bench.rmir.tsr_validity import checked_validity, incomplete_queries
     from circus_bench.validation.decisions import decide
     from circus_bench.validation.export import load_benchmarks, read_log
     from circus_bench.validation.study import Study

@@ -11,8 +11,8 @@ from circus_bench.cli.output import bars, number, percent, print_by_group, print
 from circus_bench.cli.rmir_audit import print_judges
 
 if TYPE_CHECKING:
-    from circus_bench.rmir.world.demo import DemoReport
-    from circus_bench.rmir.world.measures import Account
+    from circus_bench.demo.rmir_demo import DemoReport
+    from circus_bench.demo.rmir_ground_truth import Account
 
 
 def demo(
@@ -28,8 +28,8 @@ def demo(
     Needs no network, no GPU and no account. Leaves the stages' outcomes, the benchmark, a dataset folder that mteb
     reads, the audits and demo.json in OUT.
     """
-    from circus_bench.rmir.world.demo import run_demo
-    from circus_bench.rmir.world.setup import DemoSettings
+    from circus_bench.demo.rmir_demo import run_demo
+    from circus_bench.demo.rmir_setup import DemoSettings
 
     with bars() as watch:
         report = run_demo(out, settings=DemoSettings(seed=seed), k=k, watch=watch)

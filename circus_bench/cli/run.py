@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from circus_bench.cli.dry_run import print_projections
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, progress, warn
-from circus_bench.cli.projections import print_projections
-from circus_bench.scorers import Backend
+from circus_bench.ranking.backends import Backend
 
 if TYPE_CHECKING:
     from circus_bench.benchmark import Benchmark
-    from circus_bench.processes import Processes
-    from circus_bench.runs import Run
+    from circus_bench.distributed import Processes
+    from circus_bench.runs.run import Run
 
 
 def run(
@@ -52,13 +52,13 @@ def run(
     A run that was stopped goes on from its last shard. Under `accelerate launch` the processes share the work.
     """
     from circus_bench.benchmark import Benchmark
-    from circus_bench.encoding import EncodeSettings
-    from circus_bench.files import slug
+    from circus_bench.distributed import claim_device, current_processes
+    from circus_bench.encoding.embedding_store import EmbeddingStore
+    from circus_bench.encoding.encoder import EncodeSettings
+    from circus_bench.io import slug
     from circus_bench.models import check_known, load_encoder
-    from circus_bench.processes import claim_device, current_processes
-    from circus_bench.projection import project
-    from circus_bench.runs import n_inputs, run_benchmark
-    from circus_bench.store import EmbeddingStore
+    from circus_bench.runs.dry_run import project
+    from circus_bench.runs.run import n_inputs, run_benchmark
 
     check_known(model)
     job, device = current_processes(), claim_device(device)
@@ -102,7 +102,7 @@ def _readable(benchmark: Benchmark, job: Processes, *, leave_out: bool) -> Bench
 def _check_free(folder: Path, benchmark: Benchmark) -> None:
     """Refuse to replace a Run on something else."""
     from circus_bench.errors import FormatError, MismatchError
-    from circus_bench.runs import MANIFEST_FILE, Manifest
+    from circus_bench.runs.run import MANIFEST_FILE, Manifest
 
     if not (folder / MANIFEST_FILE).is_file():
         return
@@ -124,7 +124,7 @@ def _progress(job: Processes, what: str, total: int) -> AbstractContextManager[C
 
 def _report(runs: Sequence[Run], out: Path, *, left_out: Sequence[str], json: bool) -> None:
     from circus_bench.errors import some
-    from circus_bench.files import slug
+    from circus_bench.io import slug
 
     if json:
         print_json({made.manifest.model.name: _summary(made) for made in runs})

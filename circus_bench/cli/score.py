@@ -29,9 +29,9 @@ def score(
     With human verdicts besides, on v too: where they are a sample with unequal chances, every query counts for those
     that it stands for.
     """
-    from circus_bench.audit.labels import LabelTable, Subset
     from circus_bench.audit.scores import score_run
-    from circus_bench.runs import Run, check_comparable
+    from circus_bench.labels.label_table import LabelTable, Subset
+    from circus_bench.runs.run import Run, check_comparable
 
     if valid and not labels:
         raise typer.BadParameter("the validated queries are some of the shortcut-free ones; give --labels too")
@@ -43,7 +43,7 @@ def score(
     if table:
         scores += [score_run(run, subset=Subset.SF, chosen=table.mask_of(run, Subset.SF), k=k) for run in loaded]
         if valid:
-            from circus_bench.release.adapters import read_verdicts
+            from circus_bench.labels.formats import read_verdicts
 
             queries = loaded[0].queries
             verdicts = read_verdicts(valid, benchmark=loaded[0].manifest.benchmark)

@@ -25,8 +25,8 @@ def write(
     """Write what the server takes; nothing is written if one of its rules would be broken."""
     from circus_bench.benchmark import Benchmark
     from circus_bench.errors import CircusError
-    from circus_bench.release.submission import CIRCO_TEST, CIRR_TEST1, write_circo_test, write_cirr_test1
-    from circus_bench.runs import Run
+    from circus_bench.runs.run import Run
+    from circus_bench.submit.server_files import CIRCO_TEST, CIRR_TEST1, write_circo_test, write_cirr_test1
 
     made, source = Run.load(run), Benchmark.load(benchmark)
     paths: tuple[Path, ...]
@@ -48,7 +48,7 @@ def check(
 ) -> None:
     """List every rule of the server that a file breaks, with query and id."""
     from circus_bench.benchmark import Benchmark
-    from circus_bench.release.submission import CIRCO_TEST, check_circo_test, check_cirr_test1
+    from circus_bench.submit.server_files import CIRCO_TEST, check_circo_test, check_cirr_test1
 
     source = Benchmark.load(benchmark)
     checker = check_circo_test if source.protocol.id == CIRCO_TEST else check_cirr_test1

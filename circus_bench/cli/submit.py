@@ -11,7 +11,7 @@ import typer
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from circus_bench.release.leaderboard.entries import Submission
+    from circus_bench.submit.leaderboard import Submission
 
 _Model = Annotated[str, typer.Option(help="The model's repository, ORG/NAME.")]
 _Data = Annotated[
@@ -44,8 +44,8 @@ def submit(
     is HF_TOKEN, or that of `hf auth login`.
     """
     from circus_bench.errors import CircusError
-    from circus_bench.release.leaderboard.entries import Board, head_of, open_pull_request, write_results
-    from circus_bench.release.leaderboard.recompute import require_sound
+    from circus_bench.submit.leaderboard import Board, head_of, open_pull_request, write_results
+    from circus_bench.submit.verify import require_sound
 
     if dry_run and not revision:
         raise CircusError("a dry run asks nobody for the newest revision of the dataset; name it with --revision")
@@ -75,8 +75,8 @@ def check_scores(
     json: Annotated[bool, typer.Option("--json", help="Print the refusals as JSON.")] = False,
 ) -> None:
     """Compute every value of a submission again from its rank tables; exit code 3 when one does not follow."""
-    from circus_bench.release.leaderboard.entries import Board
-    from circus_bench.release.leaderboard.recompute import check_submission
+    from circus_bench.submit.leaderboard import Board
+    from circus_bench.submit.verify import check_submission
 
     refusals = check_submission(folder, model=model, board=Board(data, dataset, revision))
     if json:

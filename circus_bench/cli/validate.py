@@ -13,8 +13,8 @@ from circus_bench.cli.output import number, percent, print_json, print_table, pr
 from circus_bench.validation.decisions import DecisionRule
 
 if TYPE_CHECKING:
+    from circus_bench.demo.simulated_raters import Recovery
     from circus_bench.validation.decisions import Decision
-    from circus_bench.validation.simulation import Recovery
     from circus_bench.validation.study import Study
 
 app = typer.Typer(help="Human validation: draw queries, judge them blindly, measure agreement, export the subset V.")
@@ -76,8 +76,8 @@ def new(
 ) -> None:
     """Draw shortcut-free queries, make their candidate panels, and assign them to raters blindly."""
     from circus_bench.benchmark import Benchmark
-    from circus_bench.release.adapters import read_verdicts
-    from circus_bench.runs import Run
+    from circus_bench.labels.formats import read_verdicts
+    from circus_bench.runs.run import Run
     from circus_bench.validation.rubric import CIRCUS_RUBRIC, load_rubric
     from circus_bench.validation.sampling import Frame, labels_of, new_study, place_of, read_answers
 
@@ -132,8 +132,8 @@ def import_(
     Most of the released queries have one rater: export them with --quorum 1.
     """
     from circus_bench.errors import some
-    from circus_bench.validation.judgements import LOG_FILE, write_judgements
-    from circus_bench.validation.published import read_annotations
+    from circus_bench.validation.annotations import LOG_FILE, write_judgements
+    from circus_bench.validation.released import read_annotations
 
     released = read_annotations(files, manifest=manifest)
     released.study.save(out)
@@ -184,9 +184,9 @@ def agreement(
     from circus_bench.validation.agreement import rater_matrix, study_agreement, survival
     from circus_bench.validation.export import agreement_dict, read_log
     from circus_bench.validation.figures import write_rater_matrix
+    from circus_bench.validation.rater_anomalies import suspicions
     from circus_bench.validation.ratings import label_ratings
     from circus_bench.validation.study import Study
-    from circus_bench.validation.suspicion import suspicions
 
     made = Study.load(study)
     log = read_log(study, database=database, log=judgements)
@@ -228,11 +228,11 @@ def simulate(
 ) -> None:
     """Let raters of known error rates judge planted queries, and hold the subset V against the planted truth."""
     from circus_bench.benchmark import Benchmark
-    from circus_bench.release.adapters import read_verdicts
-    from circus_bench.runs import Run
+    from circus_bench.demo.simulated_raters import Planted, planted_labels, rehearse
+    from circus_bench.labels.formats import read_verdicts
+    from circus_bench.runs.run import Run
     from circus_bench.sources.scenes import scenes
     from circus_bench.validation.sampling import Frame, labels_of, new_study, place_of
-    from circus_bench.validation.simulation import Planted, planted_labels, rehearse
 
     if benchmark:
         source = Benchmark.load(benchmark)

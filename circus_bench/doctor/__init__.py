@@ -6,10 +6,10 @@ compares their galleries; `write_report` makes a page of it.
 
 from __future__ import annotations
 
+from circus_bench.doctor.counts import PUBLISHED
 from circus_bench.doctor.diagnosis import Checkup, Diagnosis, NearDuplicateCount, check_up, diagnose
 from circus_bench.doctor.hashes import NearDuplicates, near_duplicates, phash, read_hashes
-from circus_bench.doctor.pictures import HashKind
-from circus_bench.doctor.published import PUBLISHED
+from circus_bench.doctor.image_checks import HashKind
 from circus_bench.doctor.report import write_report
 from circus_bench.doctor.results import Agreement, Count, Coverage, Result, Severity
 

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from circus_bench.benchmark import Benchmark, Defect, Finding
-from circus_bench.doctor.checks import check_annotations, contradictory_targets, positives_distribution, shared_images
+from circus_bench.doctor.annotation_checks import (
+    check_annotations,
+    contradictory_targets,
+    positives_distribution,
+    shared_images,
+)
+from circus_bench.doctor.counts import category_of, counts_of
 from circus_bench.doctor.hashes import near_duplicates
-from circus_bench.doctor.pictures import (
+from circus_bench.doctor.image_checks import (
     Examination,
     HashKind,
     altered_images,
@@ -20,7 +26,6 @@ from circus_bench.doctor.pictures import (
     examine,
     same_pixels,
 )
-from circus_bench.doctor.published import category_of, counts_of
 from circus_bench.doctor.results import Count, Coverage, Result, Severity
 from circus_bench.errors import MismatchError, some
 from circus_bench.images import ImageFlag, Inspection, ParquetImages, Unreadable

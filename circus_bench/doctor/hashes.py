@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from circus_bench.errors import FormatError, some
-from circus_bench.files import read_json
+from circus_bench.io import read_json
 
 BITS = 64
 _SIDE = 32

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from circus_bench import __version__
+from circus_bench._version import __version__
 from circus_bench.doctor.diagnosis import Checkup
 from circus_bench.doctor.results import Result
-from circus_bench.files import write_text
+from circus_bench.io import write_text
 
 SHOWN = 200
 """Ids of a finding that the page lists; the JSON output has all."""

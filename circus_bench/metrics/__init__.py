@@ -1,7 +1,7 @@
 """Metrics: pure functions from ranks to one float64 value per query, one file each.
 
 Means over queries are left to the caller, who knows the subset they are taken over. The `evaluate` modules in
-`circus_bench.metrics.modules` are thin adapters around these functions.
+`circus_bench.metrics.hub_modules` are thin adapters around these functions.
 """
 
 from __future__ import annotations

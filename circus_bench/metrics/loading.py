@@ -37,5 +37,5 @@ def load_metric(name: str, **options: Any) -> Any:
     """
     if name not in _CLASSES:
         raise CircusError(f"no metric {name!r}; known: {', '.join(_CLASSES)}")
-    module = importlib.import_module(f"circus_bench.metrics.modules.{name}.{name}")
+    module = importlib.import_module(f"circus_bench.metrics.hub_modules.{name}.{name}")
     return getattr(module, _CLASSES[name])(**options)

@@ -126,7 +126,7 @@ class Ranks:
 
         Raises:
             FormatError: two targets of a query share a finite rank, or more targets lie at or before a rank than it
-                has places. A rank table by `circus_bench.ranking` has neither: targets tied with each other get
+                has places. A rank table by `circus_bench.ranking.ranker` has neither: targets tied with each other get
                 consecutive ranks. Such ranks would score above a perfect ranking.
 
         Example:

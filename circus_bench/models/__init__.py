@@ -12,7 +12,7 @@ from circus_bench.errors import CircusError
 if TYPE_CHECKING:
     from mteb.models import EncoderProtocol
 
-    from circus_bench.models.choices import Choice
+    from circus_bench.models.spec import Choice
 
 POOL_MINI = ("circus-bench/mini-balanced", "circus-bench/mini-visual", "circus-bench/mini-textual")
 """The small encoders that ship with the library: a pool that audits on a CPU in seconds."""
@@ -29,7 +29,7 @@ def register() -> None:
 
     from circus_bench.models.metas import CircusModelMeta
     from circus_bench.models.mini.meta import mini_metas
-    from circus_bench.models.pool import pool
+    from circus_bench.models.registry import pool
 
     metas = mini_metas()
     for module in dict.fromkeys(model.module for model in pool()):
@@ -44,11 +44,11 @@ def check_known(names: Iterable[str]) -> None:
 
     Raises:
         CircusError: names the first one that is neither in mteb's registry nor of the form `st:SOURCE` or
-            `dual:FUSION:SOURCE` (see `circus_bench.models.choices`), and those that are close to it.
+            `dual:FUSION:SOURCE` (see `circus_bench.models.spec`), and those that are close to it.
     """
     from mteb.models.model_implementations import MODEL_REGISTRY
 
-    from circus_bench.models.choices import parse
+    from circus_bench.models.spec import parse
 
     register()
     for name in names:
@@ -63,7 +63,7 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
     Args:
         name: a name in mteb's registry, such as `circus-bench/mini-balanced`; or `st:SOURCE` for a multimodal
             sentence-transformers model, or `dual:FUSION:SOURCE` for a dual encoder of transformers, where SOURCE is a
-            folder or a repository on the Hub (see `circus_bench.models.choices`).
+            folder or a repository on the Hub (see `circus_bench.models.spec`).
         revision: the revision wanted; the registered one when None.
         device: such as `cpu` or `cuda:0`; the model's own choice when None.
 
@@ -73,7 +73,7 @@ def load_encoder(name: str, *, revision: str | None = None, device: str | None =
     import mteb
     from mteb.models import EncoderProtocol
 
-    from circus_bench.models.choices import parse
+    from circus_bench.models.spec import parse
 
     _check_device(device)
     choice = parse(name)

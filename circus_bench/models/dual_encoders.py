@@ -12,9 +12,9 @@ from mteb.models.model_meta import ScoringFunction
 from tqdm import tqdm
 
 from circus_bench.errors import CircusError, EmbeddingError
-from circus_bench.models.checkpoints import Checkpoint
-from circus_bench.models.choices import Choice, Fusion
+from circus_bench.models.checkpoint import Checkpoint
 from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.spec import Choice, Fusion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

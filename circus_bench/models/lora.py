@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from circus_bench.models.checkpoints import Checkpoint
+    from circus_bench.models.checkpoint import Checkpoint
 
 _NEUTRAL: dict[str, Any] = {
     "alpha_pattern": {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from circus_bench.errors import CircusError
-from circus_bench.models.choices import Choice, Fusion
+from circus_bench.models.spec import Choice, Fusion
 
 if TYPE_CHECKING:
     from mteb.models import SentenceTransformerEncoderWrapper

@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from circus_bench.api.chat.shared import ProviderSettings
 from circus_bench.errors import FormatError
-from circus_bench.rmir.providers.shared import ProviderSettings
 from circus_bench.rmir.records import Category, Constraint
 from circus_bench.rmir.settings_file import read_settings
 

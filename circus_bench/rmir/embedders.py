@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.encoding import to_numpy
+from circus_bench.encoding.encoder import to_numpy
 from circus_bench.errors import EmbeddingError
 from circus_bench.inputs import Input, Inputs, collate
 

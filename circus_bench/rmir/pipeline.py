@@ -1,6 +1,6 @@
 """All stages in their order, each run when its outcome is not there yet.
 
-What a stage makes lies in a folder that is named after everything it depends on: see `circus_bench.rmir.folders`. So a
+What a stage makes lies in a folder that is named after everything it depends on: see `circus_bench.rmir.stage_cache`. So a
 changed prompt or setting runs again what depends on it and nothing else, and a run that was killed goes on with the
 batch, and within it with the question, that it had come to.
 """
@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from circus_bench.api.runtime import Meter
+from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.errors import CircusError
 from circus_bench.images import ParquetImages
-from circus_bench.remote import Meter
 from circus_bench.rmir import steps
 from circus_bench.rmir.config import Config, Side
 from circus_bench.rmir.embedders import Floats, Role
-from circus_bench.rmir.engines import Engine, Work
-from circus_bench.rmir.folders import Batch, StageFolder, batches_of
+from circus_bench.rmir.executors import Engine, Work
 from circus_bench.rmir.records import (
     Assigned,
     Candidate,
@@ -42,9 +42,9 @@ from circus_bench.rmir.records import (
     Unanswered,
     Vote,
 )
-from circus_bench.rmir.stages import candidates, caption, filter, generate, judge, keep, pool, seed, split  # noqa: A004
+from circus_bench.rmir.stage_cache import Batch, StageFolder, batches_of
+from circus_bench.rmir.stages import candidates, caption, consensus, filter, generate, judge, pool, seed, split  # noqa: A004
 from circus_bench.rmir.templates import Template, load_templates
-from circus_bench.store import EmbeddingStore
 
 T = TypeVar("T")
 
@@ -315,7 +315,7 @@ class Pipeline:
 
     def _run_keep(self) -> None:
         judged = self.rows(Stage.JUDGE, Judged)
-        survivors, deleted = keep.keep(judged, confidence=self.config.keep.confidence)
+        survivors, deleted = consensus.keep(judged, confidence=self.config.keep.confidence)
         self.folder(Stage.KEEP).write({Deleted: deleted, Judged: survivors})
 
     def _run_pool(self) -> None:
@@ -375,7 +375,7 @@ _VERSIONS = {
     Stage.CAPTION: caption.VERSION,
     Stage.CANDIDATES: candidates.VERSION,
     Stage.JUDGE: judge.VERSION,
-    Stage.KEEP: keep.VERSION,
+    Stage.KEEP: consensus.VERSION,
     Stage.POOL: pool.VERSION,
     Stage.SPLIT: split.VERSION,
 }

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from circus_bench.files import open_parquet, read_parquet, write_parquet, write_row_groups
+from circus_bench.io import open_parquet, read_parquet, write_parquet, write_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.errors import EmbeddingError, some
-from circus_bench.ranking import unusable_rows
+from circus_bench.ranking.ranker import unusable_rows
 from circus_bench.rmir.config import CaptionSettings, Config, FilterSettings, GenerateSettings, JudgeSettings
 from circus_bench.rmir.embedders import Role
-from circus_bench.rmir.engines import Tools
-from circus_bench.rmir.folders import Batch, StageFolder, Tables
+from circus_bench.rmir.executors import Tools
 from circus_bench.rmir.records import (
     Caption,
     Category,
@@ -25,14 +25,14 @@ from circus_bench.rmir.records import (
     Unanswered,
     Vote,
 )
+from circus_bench.rmir.stage_cache import Batch, StageFolder, Tables
 from circus_bench.rmir.stages.caption import caption
+from circus_bench.rmir.stages.consensus import sum_up
 from circus_bench.rmir.stages.filter import check, passed
 from circus_bench.rmir.stages.generate import generate
 from circus_bench.rmir.stages.judge import Case, judge
-from circus_bench.rmir.stages.keep import sum_up
 from circus_bench.rmir.stages.seed import Seen, look
 from circus_bench.rmir.templates import Template
-from circus_bench.store import EmbeddingStore
 
 Step = Callable[[Tools, Sequence[Any]], Tables]
 """From some input rows to the rows that a stage makes of them."""

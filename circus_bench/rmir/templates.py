@@ -24,10 +24,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from circus_bench.api.chat.messages import Question
+from circus_bench.api.chat.parsing import check_schema
 from circus_bench.errors import FormatError, MismatchError
-from circus_bench.files import to_json
-from circus_bench.rmir.questions import Question
-from circus_bench.rmir.reading import check_schema
+from circus_bench.io import to_json
 from circus_bench.rmir.records import Category, Constraint
 
 FOLDER = Path(__file__).parent / "prompts"

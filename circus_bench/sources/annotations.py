@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from circus_bench.errors import BenchmarkError, FormatError, some
-from circus_bench.files import sha256
+from circus_bench.io import sha256
 
 T = TypeVar("T")
 
@@ -386,7 +386,7 @@ def _read_csv(path: Path, origin: str) -> list[dict[str, str]]:
 def _read_parquet(path: Path, origin: str) -> list[dict[str, Any]]:
     import pyarrow as pa
 
-    from circus_bench.files import open_parquet
+    from circus_bench.io import open_parquet
 
     try:
         rows: list[dict[str, Any]] = open_parquet(path, schema=pa.schema([])).read().to_pylist()

@@ -25,7 +25,7 @@ from circus_bench.audit.statistics import (
     ratio,
     resampled_means,
 )
-from circus_bench.validation.judgements import Judgement
+from circus_bench.validation.annotations import Judgement
 from circus_bench.validation.ratings import MISSING, Ratings, flag_ratings, label_ratings
 from circus_bench.validation.study import Study
 

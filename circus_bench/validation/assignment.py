@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 from circus_bench.errors import CircusError, some
-from circus_bench.validation.order import fraction, shuffled
+from circus_bench.validation.hash_order import fraction, shuffled
 
 MIN_RATERS = 2
 """Of one item: a single judgement says nothing about agreement."""

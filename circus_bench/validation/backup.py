@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circus_bench.errors import CircusError
-from circus_bench.files import replacing
-from circus_bench.release.publish import PublishError, explained
-from circus_bench.validation.judgements import LOG_FILE, to_lines
-from circus_bench.validation.store import JudgementStore
+from circus_bench.hub.publish import PublishError, explained
+from circus_bench.io import replacing
+from circus_bench.validation.annotation_log import JudgementStore
+from circus_bench.validation.annotations import LOG_FILE, to_lines
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

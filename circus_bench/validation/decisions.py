@@ -15,8 +15,8 @@ import numpy as np
 
 from circus_bench.errors import CircusError
 from circus_bench.validation import dawid_skene
+from circus_bench.validation.annotations import Judgement, Role, in_force
 from circus_bench.validation.dawid_skene import DawidSkene
-from circus_bench.validation.judgements import Judgement, Role, in_force
 from circus_bench.validation.ratings import MISSING, Ratings, blind_judgements, counted_items, label_ratings
 from circus_bench.validation.rubric import Rubric
 from circus_bench.validation.study import Item, Study

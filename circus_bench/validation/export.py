@@ -1,7 +1,7 @@
 """Export: the decisions of a study as a file of human verdicts, which `build` and `score` take for the subset V.
 
 A benchmark's file holds every query that was judged, with the evidence: votes, posterior, weight, reasons, graded
-alternatives. What it means is described in docs/formats.md, its columns in `circus_bench.release.validated`.
+alternatives. What it means is described in docs/formats.md, its columns in `circus_bench.labels.validation_file`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import CircusError, MismatchError, some
-from circus_bench.release.adapters import RELEASED_REASONS
-from circus_bench.release.published.origins import ORIGINS
-from circus_bench.release.validated import write_validation
-from circus_bench.release.verdicts import Origin, Reason
+from circus_bench.labels.formats import RELEASED_REASONS
+from circus_bench.labels.labels import Origin, Reason
+from circus_bench.labels.published.origins import ORIGINS
+from circus_bench.labels.validation_file import write_validation
 from circus_bench.validation.agreement import Coefficient, Statistic
+from circus_bench.validation.annotations import DATABASE_FILE, LOG_FILE, Judgement, read_judgements
 from circus_bench.validation.decisions import Decision, DecisionRule
-from circus_bench.validation.judgements import DATABASE_FILE, LOG_FILE, Judgement, read_judgements
 from circus_bench.validation.rubric import Rubric
 from circus_bench.validation.sampling import SHORTCUT_FREE
 from circus_bench.validation.study import Study

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from circus_bench.audit.figures import canvas, to_svg
-from circus_bench.files import write_text
+from circus_bench.io import write_text
 from circus_bench.validation.agreement import RaterMatrix
 
 _INCHES = 4.5  # width of a canvas

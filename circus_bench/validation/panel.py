@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.errors import MismatchError, some
-from circus_bench.runs import Run, check_comparable, check_matches
-from circus_bench.validation.order import shuffled
+from circus_bench.runs.run import Run, check_comparable, check_matches
+from circus_bench.validation.hash_order import shuffled
 from circus_bench.validation.study import Item, Study
 
 DEFAULT_K = 10

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError, MismatchError, some
-from circus_bench.validation.judgements import Judgement, Role, in_force
+from circus_bench.validation.annotations import Judgement, Role, in_force
 from circus_bench.validation.study import Item, Study
 
 MISSING = -1

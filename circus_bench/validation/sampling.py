@@ -16,12 +16,12 @@ from typing import Any
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import CircusError, FormatError, MismatchError, some
+from circus_bench.labels.labels import Verdicts
 from circus_bench.metrics.shortcut import Label
-from circus_bench.release.verdicts import Verdicts
-from circus_bench.runs import Run
+from circus_bench.runs.run import Run
 from circus_bench.sources.annotations import read_json
 from circus_bench.validation.assignment import assign, interleaved
-from circus_bench.validation.order import shuffled
+from circus_bench.validation.hash_order import shuffled
 from circus_bench.validation.panel import DEFAULT_K, panels
 from circus_bench.validation.rubric import Rubric, load_rubric
 from circus_bench.validation.study import Item, Study

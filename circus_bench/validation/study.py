@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from circus_bench.errors import FormatError, MismatchError, some
-from circus_bench.files import read_json, to_json, write_json
-from circus_bench.validation.judgements import DATABASE_FILE
+from circus_bench.io import read_json, to_json, write_json
+from circus_bench.validation.annotations import DATABASE_FILE
 from circus_bench.validation.rubric import FollowUp, Rubric, Step
 
 SCHEMA_VERSION = 1

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from makers import make_run
+from support.makers import make_run
 
 from circus_bench.audit.audit import Audit, audit_best_ranks, audit_runs, check_audit_matches
-from circus_bench.audit.labels import LabelTable, Subset
 from circus_bench.benchmark import Benchmark, Condition, Protocol, Query, ReferencePolicy
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.files import to_json
+from circus_bench.io import to_json
+from circus_bench.labels.label_table import LabelTable, Subset
 from circus_bench.metrics.shortcut import Label
-from circus_bench.ranking import ReferencePlace
-from circus_bench.runs import Run
+from circus_bench.ranking.ranker import ReferencePlace
+from circus_bench.runs.run import Run
 
 
 def random_pool(*, n: int = 80, models: int = 3, highest: int = 60, seed: int = 0) -> list[Run]:

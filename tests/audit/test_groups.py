@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from makers import make_run
+from support.makers import make_run
 
 from circus_bench.audit.audit import Audit, audit_runs
 from circus_bench.audit.groups import Grouped, audit_by_group
 from circus_bench.audit.statistics import UNDEFINED, combined, proportion, ratio
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.errors import MismatchError
-from circus_bench.files import to_json
+from circus_bench.io import to_json
 from circus_bench.metrics.shortcut import Label
 
 GROUPS = ("causal", "causal", "causal", "functional")

@@ -18,11 +18,11 @@ from circus_bench.audit.audit import Audit, audit_best_ranks, audit_runs
 from circus_bench.audit.figures import THUMBNAIL, Thumbnails
 from circus_bench.audit.report import write_report
 from circus_bench.benchmark import Benchmark, Condition, Defect, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.encoding import Alarm, ModelIdentity
+from circus_bench.encoding.encoder import Alarm, ModelIdentity
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.rank_tables import ConditionResult
-from circus_bench.ranking import ABSENT, Backend, Targets, rank_targets
-from circus_bench.runs import Manifest, Run
+from circus_bench.ranking.ranker import ABSENT, Backend, Targets, rank_targets
+from circus_bench.runs.run import Manifest, Run
+from circus_bench.runs.tables import ConditionResult
 
 VOID = {"meta", "link", "br", "image", "rect", "use", "path"}
 EVIL = """<script>alert(1)</script> & "x" '</style>"""

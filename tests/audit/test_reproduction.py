@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from makers import make_run
+from support.makers import make_run
 
-from circus_bench.audit.labels import Subset
 from circus_bench.audit.published_scores import (
     COMP_GAP,
     NO_WHOLE_COUNT,
@@ -25,13 +24,14 @@ from circus_bench.audit.published_scores import (
 from circus_bench.audit.reproduction import Comparison, Outcome, Reproduction, by_protocol, reproduce
 from circus_bench.audit.statistics import UNDEFINED, Estimate, proportion
 from circus_bench.benchmark import Condition, Protocol, ReferencePolicy
-from circus_bench.encoding import Alarm
+from circus_bench.encoding.encoder import Alarm
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.files import read_json, to_json, write_json
-from circus_bench.models.pool import pool
-from circus_bench.release.published import SCORES
-from circus_bench.release.verdicts import PUBLISHED, published
-from circus_bench.runs import Run
+from circus_bench.io import read_json, to_json, write_json
+from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import PUBLISHED, published
+from circus_bench.labels.published import SCORES
+from circus_bench.models.registry import pool
+from circus_bench.runs.run import Run
 
 MM, T, I = Condition  # noqa: E741
 FULL, SF, V = Subset

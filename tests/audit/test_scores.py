@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from makers import make_run
+from support.makers import make_run
 
 from circus_bench.audit.scores import CUTOFFS, pool_comp_gap, score_run
 from circus_bench.audit.statistics import proportion
 from circus_bench.benchmark import Condition, ReferencePolicy
-from circus_bench.files import to_json
-from circus_bench.ranking import ReferencePlace
+from circus_bench.io import to_json
+from circus_bench.ranking.ranker import ReferencePlace
 
 MM, T, I = Condition  # noqa: E741
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from makers import make_run
+from support.makers import make_run
 
-from circus_bench.audit.pool import Pool
 from circus_bench.audit.sensitivity import SWEPT_K, LabelShares, chance, k_sweep, leave_one_out, support_sweep
 from circus_bench.audit.statistics import proportion
 from circus_bench.benchmark import Condition
+from circus_bench.labels.pool import Pool
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
 
 #                 multimodal       text only         image only

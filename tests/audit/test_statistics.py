@@ -19,7 +19,7 @@ from circus_bench.audit.statistics import (
     proportion,
 )
 from circus_bench.benchmark import Condition
-from circus_bench.files import to_json
+from circus_bench.io import to_json
 
 
 def hits(count: int, n: int) -> np.ndarray:

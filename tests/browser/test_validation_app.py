@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from annotation import Server, make_study, save
+from support.annotation import Server, make_study, save
 
-from circus_bench.validation.judgements import Judgement, Role
+from circus_bench.validation.annotations import Judgement, Role
 from circus_bench.validation.study import Study
 
 if TYPE_CHECKING:

@@ -16,18 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from makers import make_run
 from PIL import Image
-from standins import Blind, Chance, Constant, StandIn
+from support.makers import make_run
+from support.standins import Blind, Chance, Constant, StandIn
 
 import circus_bench
-from circus_bench.audit.labels import LabelTable
 from circus_bench.benchmark import Benchmark, Condition, Defect, Fingerprint, Protocol, Query, ReferencePolicy
 from circus_bench.cli import main
-from circus_bench.encoding import Alarm
-from circus_bench.files import slug
-from circus_bench.release.adapters import read_verdicts
-from circus_bench.runs import Run
+from circus_bench.encoding.encoder import Alarm
+from circus_bench.io import slug
+from circus_bench.labels.formats import read_verdicts
+from circus_bench.labels.label_table import LabelTable
+from circus_bench.runs.run import Run
 from circus_bench.validation.study import Study
 
 COMMANDS = ("demo", "run", "audit", "score", "doctor")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from circus_bench import __version__, cli
 from circus_bench.errors import CircusError
-from circus_bench.models import pool as pool_module
+from circus_bench.models import registry
 
 GIB = 2**30
 
@@ -20,8 +20,8 @@ GIB = 2**30
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 GiB and without keys."""
-    monkeypatch.setattr(pool_module, "_memory", lambda: ("free in RAM", 8 * GIB))
-    for model in pool_module.pool():
+    monkeypatch.setattr(registry, "_memory", lambda: ("free in RAM", 8 * GIB))
+    for model in registry.pool():
         for key in model.keys:
             monkeypatch.delenv(key, raising=False)
 
@@ -33,7 +33,7 @@ def invoke(*arguments: str) -> Any:
 def test_list_shows_every_model_with_its_needs() -> None:
     done = invoke("list")
     assert done.exit_code == 0
-    for model in pool_module.pool():
+    for model in registry.pool():
         assert model.name in done.stdout
 
 

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 import yaml
-from makers import make_run
-from submissions import DATASET, MODEL, REVISION, board_benchmark, make_board, run_on
+from support.makers import make_run
+from support.submissions import DATASET, MODEL, REVISION, board_benchmark, make_board, run_on
 
 from circus_bench.audit.audit import audit_runs
 from circus_bench.audit.published_scores import PublishedScores
 from circus_bench.benchmark import Protocol, ReferencePolicy
 from circus_bench.cli import main
-from circus_bench.encoding import Alarm
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.encoding.encoder import Alarm
+from circus_bench.hub.tables import Part
+from circus_bench.hub.writer import write_dataset_folder
+from circus_bench.labels.labels import Verdicts
+from circus_bench.labels.published import SCORES
 from circus_bench.models import load_encoder
-from circus_bench.release.folder import write_dataset_folder
-from circus_bench.release.leaderboard.entries import Board, results_file, run_folder
-from circus_bench.release.published import SCORES
-from circus_bench.release.tables import Part
-from circus_bench.release.verdicts import Verdicts
-from circus_bench.runs import Run, run_benchmark
+from circus_bench.runs.run import Run, run_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.store import EmbeddingStore
+from circus_bench.submit.leaderboard import Board, results_file, run_folder
 
 DONE, ATTENTION, INPUT = 0, 3, 4
 QWEN, LAMRA = "Qwen/Qwen3-VL-Embedding-2B", "code-kunkun/LamRA-Ret"

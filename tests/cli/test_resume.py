@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from circus_bench.errors import FormatError
-from circus_bench.runs import MANIFEST_FILE, RANKS_FILE, TOP_FILE, Run
+from circus_bench.runs.run import MANIFEST_FILE, RANKS_FILE, TOP_FILE, Run
 from circus_bench.sources.scenes import scenes
 
 pytestmark = pytest.mark.slow

@@ -11,20 +11,20 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from parts import png
-from standins import StandIn
+from support.parts import png
+from support.standins import StandIn
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.cli import main
+from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.rmir.config import Config
 from circus_bench.rmir.pipeline import Stage
 from circus_bench.rmir.records import Decision, Judged, Vote
-from circus_bench.rmir.stages.keep import sum_up
-from circus_bench.rmir.toolbox import open_pipeline
-from circus_bench.runs import run_benchmark
-from circus_bench.store import EmbeddingStore
+from circus_bench.rmir.resources import open_pipeline
+from circus_bench.rmir.stages.consensus import sum_up
+from circus_bench.runs.run import run_benchmark
+from circus_bench.validation.annotations import Judgement, write_judgements
 from circus_bench.validation.export import LOG_FILE
-from circus_bench.validation.judgements import Judgement, write_judgements
 from circus_bench.validation.study import Study
 
 DONE, INPUT = 0, 4

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rmir_oracle import FILES, NamingEmbedder, Oracle
+from support.rmir_oracle import FILES, NamingEmbedder, Oracle
 
+from circus_bench.api.chat.client import CachedAsker, Lane
+from circus_bench.api.chat.messages import Question
+from circus_bench.api.runtime import Meter, Replies
 from circus_bench.benchmark import Benchmark
 from circus_bench.cli import main
-from circus_bench.remote import Meter, Replies
-from circus_bench.rmir import toolbox
-from circus_bench.rmir.asking import CachedAsker, Lane
+from circus_bench.rmir import resources
 from circus_bench.rmir.embedders import MtebEmbedder
-from circus_bench.rmir.questions import Question
 
 DONE, USAGE, ATTENTION, INPUT = 0, 2, 3, 4
 
@@ -83,7 +83,7 @@ def vendors(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Oracle]:
             assert set(models) == {"claude-sonnet-4-5", "claude-haiku-4-5"}
             return CachedAsker(Lane(oracle), Replies(replies), meter=Meter(None, None))
 
-        monkeypatch.setattr(toolbox, "make_asker", make)
+        monkeypatch.setattr(resources, "make_asker", make)
         return oracle
 
     monkeypatch.setattr(MtebEmbedder, "load", lambda *_, **__: NamingEmbedder())
@@ -244,14 +244,14 @@ def test_the_images_of_a_saved_benchmark_can_be_the_collection(
 
 
 def test_the_demo_prints_what_it_found_against_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from circus_bench.rmir.world import demo
+    from circus_bench.demo import rmir_demo
 
-    run_demo = demo.run_demo
+    run_demo = rmir_demo.run_demo
 
     def small(out: Path, *, settings: Any, **options: Any) -> Any:
         return run_demo(out, settings=dataclasses.replace(settings, views=3, fewest=2), **options)
 
-    monkeypatch.setattr(demo, "run_demo", small)
+    monkeypatch.setattr(rmir_demo, "run_demo", small)
     shown = invoke("demo", "--out", tmp_path / "demo")
     assert shown.code == DONE, shown.err
     assert "labels against the truth" in shown.out

@@ -7,19 +7,19 @@ import random
 from pathlib import Path
 from typing import Any
 
-import judged
 import pytest
 from click.testing import Result
-from studies import bare_benchmark, run_with_tops
+from support import judged
+from support.studies import bare_benchmark, run_with_tops
 from typer.testing import CliRunner
 
 from circus_bench import cli
 from circus_bench.audit.audit import audit_runs
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.release.adapters import read_verdicts
-from circus_bench.release.folder import read_manifest
+from circus_bench.hub.writer import read_manifest
+from circus_bench.labels.formats import read_verdicts
 from circus_bench.sources.scenes import scenes
-from circus_bench.validation.judgements import Judgement, read_judgements, write_judgements
+from circus_bench.validation.annotations import Judgement, read_judgements, write_judgements
 from circus_bench.validation.study import Study
 
 DONE, USAGE = 0, 2

@@ -156,7 +156,7 @@ def test_no_circo_reference_is_its_own_positive(examine: Examine) -> None:
 
 def test_real_photos_have_no_near_duplicates(shared: Path) -> None:
     # Data README: the 372 clothing photos have no duplicates by bytes.
-    from circus_bench.doctor.pictures import check_images, examine
+    from circus_bench.doctor.image_checks import check_images, examine
     from circus_bench.images import ImageFiles
 
     photos = ImageFiles.folder(shared / "data" / "photos" / "clothing" / "test")

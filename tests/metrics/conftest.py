@@ -38,4 +38,4 @@ def evaluate_offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modul
 @pytest.fixture
 def modules_folder() -> Path:
     """The folder that holds the `evaluate` modules of the package."""
-    return Path(circus_bench.metrics.__file__).parent / "modules"
+    return Path(circus_bench.metrics.__file__).parent / "hub_modules"

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_towers
 from PIL import Image
+from support import tiny_towers
 
 from circus_bench.benchmark import Condition
-from circus_bench.encoding import Alarm, BenchmarkEncoder, ModelIdentity
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.encoding.encoder import Alarm, BenchmarkEncoder, ModelIdentity
 from circus_bench.errors import CircusError, EmbeddingError, FormatError
 from circus_bench.models import check_known, load_encoder
-from circus_bench.models.choices import Choice, Fusion, parse
 from circus_bench.models.dual_encoders import DualEncoder, fuse
-from circus_bench.store import EmbeddingStore
+from circus_bench.models.spec import Choice, Fusion, parse
 
 TEXTS = ["make it red", "the blue dress with longer sleeves", "a"]
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from circus_bench.errors import FormatError
-from circus_bench.models.checkpoints import Checkpoint
+from circus_bench.models.checkpoint import Checkpoint
 from circus_bench.models.lora import merge_adapter
 
 LAYER = "base_model.model.model.layers.0.q_proj"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from mteb.types import PromptType
-from parts import png
-from standins import StandIn, digest_of, vector_of
+from support.parts import png
+from support.standins import StandIn, digest_of, vector_of
 
 from circus_bench.errors import EmbeddingError
 from circus_bench.images import decode

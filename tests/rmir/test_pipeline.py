@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rmir_oracle import FILES, IDS, TRUTH, Oracle, make_config, make_tools
+from support.rmir_oracle import FILES, IDS, TRUTH, Oracle, make_config, make_tools
 
+from circus_bench.api.chat.client import CachedAsker, Lane
+from circus_bench.api.chat.messages import Question
+from circus_bench.api.runtime import BudgetError, Meter, Price, Replies
 from circus_bench.errors import CircusError, FormatError
-from circus_bench.remote import BudgetError, Meter, Price, Replies
-from circus_bench.rmir.asking import CachedAsker, Lane
 from circus_bench.rmir.config import CandidateSettings, JudgeSettings, Panelist, RunSettings, SeedSettings
-from circus_bench.rmir.engines import LocalEngine
+from circus_bench.rmir.executors import LocalEngine
 from circus_bench.rmir.pipeline import Pipeline, Stage
-from circus_bench.rmir.questions import Question
 from circus_bench.rmir.records import (
     Candidate,
     Caption,
@@ -36,7 +36,7 @@ from circus_bench.rmir.records import (
     Vote,
     Why,
 )
-from circus_bench.rmir.stages.keep import answered
+from circus_bench.rmir.stages.consensus import answered
 
 QUERIES = {f"{image}-{category}": sorted(answers) for (image, category), answers in TRUTH.items()}
 
@@ -264,7 +264,7 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_goes_on(
 def test_a_stage_stopped_before_its_last_file_is_finished_without_asking(
     finished: tuple[Pipeline, Oracle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from circus_bench.rmir import folders
+    from circus_bench.rmir import stage_cache
 
     def stop(path: Path, _: object) -> None:
         raise KeyboardInterrupt(path)
@@ -273,7 +273,7 @@ def test_a_stage_stopped_before_its_last_file_is_finished_without_asking(
     pipeline = make_pipeline(tmp_path, oracle)
     pipeline.run(Stage.CANDIDATES)
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "write_json", stop)
+        patch.setattr(stage_cache, "write_json", stop)
         with pytest.raises(KeyboardInterrupt):
             pipeline.run(Stage.JUDGE)
     assert not pipeline.folder(Stage.JUDGE).is_done
@@ -294,8 +294,8 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rmir_oracle import Oracle, make_config, make_tools
-from circus_bench.rmir.engines import LocalEngine
+from support.rmir_oracle import Oracle, make_config, make_tools
+from circus_bench.rmir.executors import LocalEngine
 from circus_bench.rmir.pipeline import Pipeline
 
 folder, calls = Path(sys.argv[1]), int(sys.argv[2])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from circus_bench.api.chat.providers import ProviderSettings
 from circus_bench.errors import FormatError
 from circus_bench.rmir.config import Config, JudgeSettings, Near, Panelist
-from circus_bench.rmir.providers import ProviderSettings
 from circus_bench.rmir.records import Category
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parts import png
+from support.parts import png
 
+from circus_bench.api.chat.messages import Malformed, Outcome, Parsed, Question, Refused
 from circus_bench.errors import CircusError, ImageError
 from circus_bench.rmir.config import (
     CaptionSettings,
@@ -25,7 +26,6 @@ from circus_bench.rmir.config import (
     Reading,
     Undecided,
 )
-from circus_bench.rmir.questions import Malformed, Outcome, Parsed, Question, Refused
 from circus_bench.rmir.records import (
     Caption,
     Category,

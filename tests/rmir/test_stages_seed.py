@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 import pytest
-from parts import png
 from PIL import Image
+from support.parts import png
 
 from circus_bench.errors import CircusError
 from circus_bench.rmir.config import Near, SeedSettings

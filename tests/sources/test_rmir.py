@@ -105,8 +105,8 @@ def test_the_rule_for_image_files_is_the_name():
 
 
 def test_both_splits_search_one_pool_and_make_configurations_of_their_own(tmp_path):
-    from circus_bench.release.folder import write_dataset_folder
-    from circus_bench.release.tables import Part
+    from circus_bench.hub.tables import Part
+    from circus_bench.hub.writer import write_dataset_folder
 
     folder = made(tmp_path)
     (folder / "train.jsonl").write_text("".join(json.dumps({**row, "id": f"t{row['id']}"}) + "\n" for row in ROWS))

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from mteb.types import PromptType
-from parts import without_images
-from standins import digest_of
+from support.parts import without_images
+from support.standins import digest_of
 
 from circus_bench.benchmark import Benchmark, Protocol
+from circus_bench.hub.tables import Part
+from circus_bench.hub.writer import write_dataset_folder
+from circus_bench.labels.labels import Origin, Verdict, Verdicts
 from circus_bench.metrics.shortcut import Label
 from circus_bench.models import load_encoder
-from circus_bench.release.folder import write_dataset_folder
-from circus_bench.release.tables import Part
-from circus_bench.release.verdicts import Origin, Verdict, Verdicts
 from circus_bench.sources.cirr import PROTOCOLS
 from circus_bench.sources.scenes import scenes
 

@@ -17,9 +17,9 @@ from mteb.cache import ResultCache
 from circus_bench.audit.audit import audit_runs
 from circus_bench.benchmark import Condition
 from circus_bench.errors import CircusError, ImageError, MismatchError
-from circus_bench.release.folder import write_dataset_folder
-from circus_bench.release.reading import benchmark_of
-from circus_bench.runs import Run
+from circus_bench.hub.reader import benchmark_of
+from circus_bench.hub.writer import write_dataset_folder
+from circus_bench.runs.run import Run
 from circus_bench.sources.cirr import PROTOCOLS
 from circus_bench.tasks.circus_cirr import CircusCIRR
 

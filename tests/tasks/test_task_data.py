@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from loopback_hub import Blob, LoopbackHub, Repository
-from parts import made_part
+from support.loopback_hub import Blob, LoopbackHub, Repository
+from support.parts import made_part
 
 from circus_bench.errors import CircusError, FormatError
-from circus_bench.release.folder import write_dataset_folder
+from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.tasks.circus_cirr import CircusCIRR
 from circus_bench.tasks.data import load_part
 

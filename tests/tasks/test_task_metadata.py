@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from circus_bench.audit.labels import Subset
-from circus_bench.release.folder import write_dataset_folder
-from circus_bench.release.tables import Part
-from circus_bench.release.verdicts import published
+from circus_bench.hub.tables import Part
+from circus_bench.hub.writer import write_dataset_folder
+from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import published
 from circus_bench.sources import load_source
 from circus_bench.sources.circo import PROTOCOLS as CIRCO
 from circus_bench.sources.cirr import PROTOCOLS as CIRR

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.types import PromptType
-from standins import StandIn
+from support.standins import StandIn
 
 from circus_bench.benchmark import Condition
-from circus_bench.encoding import BenchmarkEncoder
+from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.encoding.encoder import BenchmarkEncoder
 from circus_bench.registration import register
 from circus_bench.sources.cirr import INSTRUCTION
-from circus_bench.store import EmbeddingStore
 from circus_bench.tasks.circus_cirr import CircusCIRR
 from circus_bench.tasks.circus_lasco import CircusLaSCo
 

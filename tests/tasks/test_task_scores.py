@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from makers import make_run
+from support.makers import make_run
 
 from circus_bench.benchmark import Condition, ReferencePolicy
-from circus_bench.ranking import ReferencePlace
+from circus_bench.ranking.ranker import ReferencePlace
 from circus_bench.tasks.scores import scores_of, summary_of
 
 EVERY = np.ones(4, bool)

@@ -9,12 +9,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from judged import BROAD, TARGET, TEXT, VALID, judge_all, study
 from sklearn.metrics import cohen_kappa_score
+from support.judged import BROAD, TARGET, TEXT, VALID, judge_all, study
 
 from circus_bench.audit.statistics import proportion
 from circus_bench.errors import CircusError
-from circus_bench.files import to_json
+from circus_bench.io import to_json
 from circus_bench.validation import agreement as agreement_module
 from circus_bench.validation.agreement import (
     STATISTICS,

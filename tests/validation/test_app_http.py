@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotation import KNOWN, STRATA, benchmark, make_study
 from fastapi.testclient import TestClient
 from PIL import Image
 from sqlalchemy.exc import OperationalError
+from support.annotation import KNOWN, STRATA, benchmark, make_study
 
 from circus_bench.benchmark import Benchmark, Gallery
 from circus_bench.errors import MismatchError
-from circus_bench.rmir.completeness import ANSWERS_RUBRIC
+from circus_bench.rmir.tsr_validity import ANSWERS_RUBRIC
 from circus_bench.sources.scenes import Kind
+from circus_bench.validation.annotation_log import JudgementStore
+from circus_bench.validation.annotations import Role
 from circus_bench.validation.app import create_app, invite, sign_in_link
-from circus_bench.validation.app.pictures import THUMBNAIL, Pictures
+from circus_bench.validation.app.images import THUMBNAIL, Pictures
 from circus_bench.validation.app.routes import router
 from circus_bench.validation.app.security import AttemptLimit
-from circus_bench.validation.app.work import Desk
-from circus_bench.validation.database import StoreError
-from circus_bench.validation.judgements import Role
+from circus_bench.validation.app.worklist import Desk
+from circus_bench.validation.log_database import StoreError
 from circus_bench.validation.rubric import load_rubric
-from circus_bench.validation.store import JudgementStore
 from circus_bench.validation.study import Study
 
 ITEMS = 6

@@ -7,12 +7,12 @@ import json
 
 import numpy as np
 import pytest
-from judged import BROAD, REFERENCE, TARGET, TEXT, VALID, item, judge, judge_all, study
+from support.judged import BROAD, REFERENCE, TARGET, TEXT, VALID, item, judge, judge_all, study
 
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.files import to_json
+from circus_bench.io import to_json
+from circus_bench.validation.annotations import Judgement, Role
 from circus_bench.validation.decisions import Decision, DecisionRule, decide, posteriors_of_valid, rater_model
-from circus_bench.validation.judgements import Judgement, Role
 
 
 def one(labels: list[str], rule: DecisionRule, *more: Judgement, **options: float) -> Decision:

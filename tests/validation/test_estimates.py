@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from judged import TEXT, VALID, item, judge_all, study
+from support.judged import TEXT, VALID, item, judge_all, study
 
 from circus_bench.audit.statistics import proportion
 from circus_bench.validation.decisions import Decision, decide

@@ -9,19 +9,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from judged import BROAD, REFERENCE, TARGET, TEXT, VALID, item, judge, judge_all, study
-from studies import COMPOSED, OPEN, SHORTCUT, bare_benchmark
+from support.judged import BROAD, REFERENCE, TARGET, TEXT, VALID, item, judge, judge_all, study
+from support.studies import COMPOSED, OPEN, SHORTCUT, bare_benchmark
 
-from circus_bench.audit.labels import Subset
 from circus_bench.benchmark import Fingerprint
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.release.adapters import read_verdicts
-from circus_bench.release.tables import Part
-from circus_bench.release.validated import with_validation
-from circus_bench.release.verdicts import Keys, Origin, Reason, Verdict, Verdicts
+from circus_bench.hub.tables import Part
+from circus_bench.labels.formats import read_verdicts
+from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Keys, Origin, Reason, Verdict, Verdicts
+from circus_bench.labels.validation_file import with_validation
+from circus_bench.validation.annotations import write_judgements
 from circus_bench.validation.decisions import DecisionRule, decide
 from circus_bench.validation.export import export_verdicts, read_log
-from circus_bench.validation.judgements import write_judgements
 from circus_bench.validation.rubric import Step
 from circus_bench.validation.study import Study
 

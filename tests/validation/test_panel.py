@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from studies import bare_benchmark, run_with_tops
+from support.studies import bare_benchmark, run_with_tops
 
 from circus_bench.benchmark import Benchmark, Defect, Gallery, Query
 from circus_bench.errors import MismatchError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from judged import BROAD, TARGET, TEXT, VALID, item, judge, judge_all, study
+from support.judged import BROAD, TARGET, TEXT, VALID, item, judge, judge_all, study
 
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.validation.judgements import Role
+from circus_bench.validation.annotations import Role
 from circus_bench.validation.ratings import MISSING, Ratings, flag_ratings, label_ratings
 
 

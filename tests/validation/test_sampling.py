@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import COMPOSED, OPEN, SHORTCUT, bare_benchmark
+from support.studies import COMPOSED, OPEN, SHORTCUT, bare_benchmark
 
 from circus_bench.errors import CircusError, FormatError, MismatchError
+from circus_bench.labels.labels import Origin, Verdict, Verdicts
 from circus_bench.metrics.shortcut import Label
-from circus_bench.release.verdicts import Origin, Verdict, Verdicts
 from circus_bench.validation.assignment import assign
 from circus_bench.validation.sampling import Frame, labels_of, new_study, read_answers
 from circus_bench.validation.study import Study

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged import item, study
+from support.judged import item, study
 
 from circus_bench.errors import FormatError, MismatchError
 from circus_bench.validation.rubric import CIRCUS_RUBRIC, load_rubric

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.candidates import nearest
+from circus_bench.ranking.topk import nearest
 from circus_bench.rmir.records import Candidate, Draft, Index
 
 VERSION = 2

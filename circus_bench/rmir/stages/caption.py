@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from circus_bench.api.chat.messages import Asker, Parsed
 from circus_bench.rmir.config import CaptionSettings
-from circus_bench.rmir.questions import Asker, Parsed
 from circus_bench.rmir.records import Caption, Seed, Unanswered
-from circus_bench.rmir.stages.shown import Shown, failure
+from circus_bench.rmir.stages.image_payloads import Shown, failure
 from circus_bench.rmir.templates import Template
 
 VERSION = 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from circus_bench.api.chat.messages import Asker, Parsed
 from circus_bench.rmir.config import FilterSettings, Undecided
-from circus_bench.rmir.questions import Asker, Parsed
 from circus_bench.rmir.records import Check, Constraint, Draft
-from circus_bench.rmir.stages.shown import Shown, describe
+from circus_bench.rmir.stages.image_payloads import Shown, describe
 from circus_bench.rmir.templates import Template
 
 VERSION = 1

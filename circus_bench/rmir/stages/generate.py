@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from circus_bench.api.chat.messages import Asker, Outcome, Parsed
 from circus_bench.errors import CircusError
 from circus_bench.rmir.config import GenerateSettings, Reading
-from circus_bench.rmir.questions import Asker, Outcome, Parsed
 from circus_bench.rmir.records import Category, Draft, Seed, Unanswered, Why
-from circus_bench.rmir.stages.shown import Shown, failure
+from circus_bench.rmir.stages.image_payloads import Shown, failure
 from circus_bench.rmir.templates import Template
 
 VERSION = 1

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from circus_bench.api.chat.messages import Asker, Outcome, Parsed
 from circus_bench.rmir.config import Judge, JudgeSettings
-from circus_bench.rmir.questions import Asker, Outcome, Parsed
 from circus_bench.rmir.records import Decision, Draft, Vote
-from circus_bench.rmir.stages.shown import Shown, describe
+from circus_bench.rmir.stages.image_payloads import Shown, describe
 from circus_bench.rmir.templates import Template
 
 VERSION = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from circus_bench.rmir.records import Judged, PoolImage
-from circus_bench.rmir.stages.keep import answered
+from circus_bench.rmir.stages.consensus import answered
 
 VERSION = 1
 

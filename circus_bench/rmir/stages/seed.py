@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.doctor.hashes import near_duplicates
-from circus_bench.doctor.pictures import examine
+from circus_bench.doctor.image_checks import examine
 from circus_bench.errors import CircusError
 from circus_bench.rmir.config import Near, SeedSettings
 from circus_bench.rmir.records import Removed, Seed, Why

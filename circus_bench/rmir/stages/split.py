@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from circus_bench.metrics.tsr import Verdict, tsr
 from circus_bench.rmir.config import Lists, SplitSettings
 from circus_bench.rmir.records import Assigned, Candidate, Index, Judged, Split
-from circus_bench.rmir.stages.keep import answered
+from circus_bench.rmir.stages.consensus import answered
 
 VERSION = 1
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from circus_bench.benchmark import Benchmark
-    from circus_bench.validation.store import JudgementStore
+    from circus_bench.validation.annotation_log import JudgementStore
     from circus_bench.validation.study import Study
 
 __all__ = ["create_app", "invite", "open_store", "serve", "sign_in_link"]
@@ -35,8 +35,8 @@ def open_store(study_folder: Path, *, database: str | Path | None = None) -> Jud
         MismatchError: the database holds the judgements of another study.
     """
     _require_packages()
-    from circus_bench.validation.judgements import DATABASE_FILE
-    from circus_bench.validation.store import JudgementStore
+    from circus_bench.validation.annotation_log import JudgementStore
+    from circus_bench.validation.annotations import DATABASE_FILE
     from circus_bench.validation.study import Study
 
     return JudgementStore(Study.load(study_folder), database or study_folder / DATABASE_FILE)
@@ -53,8 +53,8 @@ def invite(store: JudgementStore, rater: str, role: str = "rater") -> str:
     Raises:
         StoreError: there is no such role, or the study does not know the rater.
     """
-    from circus_bench.validation.database import StoreError
-    from circus_bench.validation.store import Access
+    from circus_bench.validation.annotation_log import Access
+    from circus_bench.validation.log_database import StoreError
 
     if role not in {*Access}:
         raise StoreError(f"{role!r} is no role; expected one of {', '.join(Access)}")

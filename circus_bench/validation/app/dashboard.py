@@ -8,13 +8,13 @@ from typing import Any
 
 from circus_bench.audit.statistics import Estimate
 from circus_bench.validation.agreement import Coefficient, Statistic, agreement
+from circus_bench.validation.annotation_log import Access, JudgementStore, Person
+from circus_bench.validation.annotations import Judgement, Role, in_force
 from circus_bench.validation.app.pages import duration
-from circus_bench.validation.app.work import Desk
-from circus_bench.validation.judgements import Judgement, Role, in_force
+from circus_bench.validation.app.worklist import Desk
+from circus_bench.validation.rater_anomalies import Window, known_answers, paces, suspicions, windows
 from circus_bench.validation.ratings import label_ratings
-from circus_bench.validation.store import Access, JudgementStore, Person
 from circus_bench.validation.study import Study
-from circus_bench.validation.suspicion import Window, known_answers, paces, suspicions, windows
 
 STATISTICS = {
     Statistic.RAW: "raw agreement",

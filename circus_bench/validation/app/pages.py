@@ -7,13 +7,13 @@ from typing import Any
 
 from circus_bench.benchmark import Benchmark, Query
 from circus_bench.errors import MismatchError, some
-from circus_bench.validation.app.pictures import Pictures
-from circus_bench.validation.app.work import Desk, Worklist
-from circus_bench.validation.database import StoreError
-from circus_bench.validation.judgements import Judgement
+from circus_bench.validation.annotation_log import Access, JudgementStore, Person
+from circus_bench.validation.annotations import Judgement
+from circus_bench.validation.app.images import Pictures
+from circus_bench.validation.app.worklist import Desk, Worklist
+from circus_bench.validation.log_database import StoreError
 from circus_bench.validation.panel import panel_order
 from circus_bench.validation.rubric import Rubric
-from circus_bench.validation.store import Access, JudgementStore, Person
 from circus_bench.validation.study import Item, Study
 
 APP_KEYS = {

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from circus_bench.validation.annotation_log import Access, JudgementStore, Outcome, Person
+from circus_bench.validation.annotations import LOG_FILE, Judgement, to_lines
 from circus_bench.validation.app.pages import Pages
 from circus_bench.validation.app.security import AttemptLimit, csrf_token
-from circus_bench.validation.app.work import opaque
-from circus_bench.validation.judgements import LOG_FILE, Judgement, to_lines
-from circus_bench.validation.store import Access, JudgementStore, Outcome, Person
+from circus_bench.validation.app.worklist import opaque
 from circus_bench.validation.study import Study
 
 AHEAD = 3

@@ -15,12 +15,12 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from circus_bench.benchmark import Benchmark
+from circus_bench.validation.annotation_log import JudgementStore, RefusedError
 from circus_bench.validation.app.pages import Pages
 from circus_bench.validation.app.routes import Site, router
 from circus_bench.validation.app.security import AttemptLimit, Guard
 from circus_bench.validation.backup import Backups
-from circus_bench.validation.database import StoreError
-from circus_bench.validation.store import JudgementStore, RefusedError
+from circus_bench.validation.log_database import StoreError
 from circus_bench.validation.study import Study
 
 _LOG = logging.getLogger(__name__)

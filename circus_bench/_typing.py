@@ -1,0 +1,8 @@
+"""Type aliases that several rooms share."""
+
+from __future__ import annotations
+
+import os
+
+StrPath = str | os.PathLike[str]
+"""A path as users write it; functions turn it into a `pathlib.Path` on entry."""

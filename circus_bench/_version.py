@@ -1,0 +1,5 @@
+"""The version of the package, read by every module that writes it down."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,301 @@
+"""Half price for patience: questions sent to the vendors' batch endpoints, which answer within a day.
+
+Anthropic's Message Batches and OpenAI's Batch API. What is sent is written down first, in a journal, and taken out when
+the results are on disk. So a run that is killed finds its batches again, even one whose id it never learnt: nothing is
+sent twice. Replies are those of `CachedAsker`, in the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from circus_bench.api.chat.anthropic import AnthropicProvider
+from circus_bench.api.chat.batch_endpoints import (
+    AnthropicBatches,
+    BatchFailedError,
+    BatchService,
+    NotYetError,
+    OpenAIBatches,
+    Rejected,
+    Sent,
+)
+from circus_bench.api.chat.messages import Outcome, Question, Reply
+from circus_bench.api.chat.openai import OpenAIProvider
+from circus_bench.api.chat.parsing import read
+from circus_bench.api.chat.providers import ProviderSettings, budget_meter, make_provider, price_of, split_model
+from circus_bench.api.runtime import (
+    BudgetError,
+    Caller,
+    Clock,
+    Meter,
+    RateLimit,
+    RemoteError,
+    Replies,
+    RetryPolicy,
+    SystemClock,
+    TransientError,
+    Usage,
+)
+from circus_bench.io import read_json, write_json
+
+T = TypeVar("T")
+
+_ROUNDS = 3  # so often is sent again what a batch left open: expired, or failed on the service's side
+_HOPELESS = 20  # rejected questions of a batch without a single answer: then it is not the questions that are wrong
+
+
+class BatchAsker:
+    """An `Asker` that sends everything in batches and waits for them. One process at a time.
+
+    Args:
+        services: by model.
+        replies: where replies are kept.
+        journal: folder of what was sent and is not back yet.
+        meter: refuses what the budget does not allow, and counts what is spent.
+        caller: pace and retries.
+        clock: where time comes from.
+        poll: seconds between two looks at a batch.
+        seconds: so long is waited in all.
+
+    Attributes:
+        meter: as above.
+    """
+
+    def __init__(
+        self,
+        services: Mapping[str, BatchService],
+        replies: Replies,
+        journal: Path,
+        *,
+        meter: Meter,
+        caller: Caller | None = None,
+        clock: Clock | None = None,
+        poll: float = 60.0,
+        seconds: float = math.inf,
+    ) -> None:
+        self._services = services
+        self._replies = replies
+        self._journal = journal
+        self.meter = meter
+        self._clock = clock or SystemClock()
+        self._caller = caller or Caller(RateLimit(math.inf), clock=self._clock)
+        self._poll = poll
+        self._deadline = self._clock.now() + seconds
+
+    def ask(self, questions: Sequence[Question]) -> Iterator[Outcome]:
+        """The outcomes, in the order of the questions, when all of them are there.
+
+        Raises:
+            BudgetError: a budget of money or time is used up. What was sent is fetched by a repeated run.
+            RemoteError: a service cannot be used, rejects whole batches, or leaves questions open again and again.
+        """
+        rejected = self._collect(self._unfinished())
+        wanted = {question.key: question for question in questions}
+        for _ in range(_ROUNDS):
+            known = self._replies.known(wanted)
+            still = [question for key, question in wanted.items() if key not in known and key not in rejected]
+            if not still:
+                break
+            rejected |= self._round(still)
+        else:
+            known = self._replies.known(wanted)
+            if left := [key for key in wanted if key not in known and key not in rejected]:
+                raise RemoteError(f"{len(left)} questions were sent in {_ROUNDS} batches and never answered")
+        kept = self._replies.get(wanted)
+        for question in questions:
+            data = kept.get(question.key)
+            reply = Reply.from_bytes(data) if data else Reply(rejected[question.key].reason, "refusal")
+            yield read(reply, question.schema)
+
+    def _round(self, questions: Sequence[Question]) -> dict[str, Rejected]:
+        """Send questions, wait, and keep the replies; returns those that were rejected."""
+        sent: list[Sent] = []
+        refused: BudgetError | None = None
+        with ExitStack() as reservations:
+            for model, bodies, estimate in self._parts(questions):
+                try:
+                    reservations.enter_context(self.meter.reserving(estimate))
+                except BudgetError as error:
+                    refused = error
+                    break
+                sent.append(self._send(model, bodies))
+            rejected = self._collect(sent)
+        if refused:
+            raise refused  # after what was sent before is back
+        return rejected
+
+    def _parts(self, questions: Sequence[Question]) -> Iterator[tuple[str, dict[str, Mapping[str, Any]], Usage]]:
+        """Model, requests by key, and estimate of batches that a service takes."""
+        for model in dict.fromkeys(question.model for question in questions):
+            if model not in self._services:
+                raise RemoteError(f"no batch endpoint for the model {model!r}; there are for {sorted(self._services)}")
+            service = self._services[model]
+            bodies: dict[str, Mapping[str, Any]] = {}
+            estimate: Counter[str] = Counter()
+            size = 0
+            for question in (question for question in questions if question.model == model):
+                body = service.body(question)
+                more = len(json.dumps(body))
+                if bodies and (len(bodies) >= service.max_requests or size + more > service.max_bytes):
+                    yield model, bodies, estimate
+                    bodies, estimate, size = {}, Counter(), 0
+                bodies[question.key] = body
+                estimate.update(service.estimate(question))
+                size += more
+            yield model, bodies, estimate
+
+    def _send(self, model: str, bodies: Mapping[str, Mapping[str, Any]]) -> Sent:
+        service = self._services[model]
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        sent = Sent(uuid.uuid4().hex, model, tuple(bodies), created)
+        self._write(sent)
+
+        def attempt() -> str:
+            try:
+                return service.send(bodies, sent.marker)
+            except TransientError as error:
+                # It may have arrived although the answer did not.
+                found = self._found(service, sent) if error.maybe_paid else None
+                if found is None:
+                    raise
+                return found
+
+        try:
+            batch = self._caller.call(attempt)
+        except BudgetError:
+            raise
+        except RemoteError as error:
+            if not isinstance(error.__cause__, TransientError):
+                self._path(sent).unlink()  # the service said no: nothing was sent
+            raise
+        sent = replace(sent, id=batch)
+        self._write(sent)
+        return sent
+
+    def _unfinished(self) -> list[Sent]:
+        """What earlier runs sent."""
+        found = []
+        for path in sorted(self._journal.glob("*.json")):
+            content = read_json(path)
+            sent = Sent(**{**content, "keys": tuple(content["keys"])})
+            if sent.model not in self._services:
+                raise RemoteError(
+                    f"{path}: a batch for the model {sent.model!r} is not back yet; ask with this model, or delete the "
+                    f"file to give up what was paid"
+                )
+            if not sent.id:
+                batch = self._found(self._services[sent.model], sent)
+                if batch is None:
+                    path.unlink()
+                    continue
+                sent = replace(sent, id=batch)
+                self._write(sent)
+            found.append(sent)
+        return found
+
+    def _found(self, service: BatchService, sent: Sent) -> str | None:
+        return self._until(lambda: self._caller.call(lambda: service.find(sent)))
+
+    def _collect(self, batches: Iterable[Sent]) -> dict[str, Rejected]:
+        """Wait for batches, keep their replies, and take them out of the journal."""
+        rejected: dict[str, Rejected] = {}
+        for sent in batches:
+            try:
+                results = self._results(self._services[sent.model], sent)
+            except BatchFailedError:
+                self._path(sent).unlink()
+                raise
+            answered = {key: found for key, found in results.items() if isinstance(found, Reply)}
+            known = self._replies.known(answered)
+            self._replies.put({key: reply.to_bytes() for key, reply in answered.items()})
+            for key in answered.keys() - known:
+                self.meter.book(answered[key].usage)
+            self._path(sent).unlink()
+            turned_down = {key: found for key, found in results.items() if isinstance(found, Rejected)}
+            if len(turned_down) >= _HOPELESS and not answered:
+                reason = next(iter(turned_down.values())).reason
+                raise RemoteError(
+                    f"all {len(turned_down)} questions of a batch were rejected, so something else is wrong: {reason}"
+                )
+            rejected |= turned_down
+        return rejected
+
+    def _results(self, service: BatchService, sent: Sent) -> dict[str, Reply | Rejected]:
+        def look() -> None:
+            if not service.is_finished(sent.id):
+                raise NotYetError
+
+        self._until(lambda: self._caller.call(look))
+        return self._caller.call(lambda: service.results(sent.id, sent.model))
+
+    def _until(self, look: Callable[[], T]) -> T:
+        """Look again and again until it raises `NotYetError` no more."""
+        while True:
+            try:
+                return look()
+            except NotYetError:
+                if self._clock.now() + self._poll >= self._deadline:
+                    raise BudgetError(
+                        "the time is up and a batch is not ready; it goes on, run again to fetch it"
+                    ) from None
+                self._clock.sleep(self._poll)
+
+    def _path(self, sent: Sent) -> Path:
+        return self._journal / f"{sent.marker}.json"
+
+    def _write(self, sent: Sent) -> None:
+        write_json(self._path(sent), asdict(sent))
+
+
+def make_batch_asker(
+    models: Iterable[str],
+    replies: Path,
+    *,
+    budget: float | None,
+    seconds: float = math.inf,
+    poll: float = 60.0,
+    settings: Mapping[str, ProviderSettings] | None = None,
+    retries: RetryPolicy | None = None,
+    clock: Clock | None = None,
+) -> BatchAsker:
+    """An asker that sends questions to some models in batches; see `circus_bench.api.chat.providers.make_asker`.
+
+    Args:
+        models: every model that will be asked, of Anthropic or OpenAI.
+        replies: the file in which replies are kept; the journal is a folder beside it.
+        budget: US dollars for all of them together.
+        seconds: so long is waited in all.
+        poll: seconds between two looks at a batch.
+        settings: by the name of the provider; the environment's by default.
+        retries: how often and how long a failed call is tried again.
+        clock: where time comes from.
+
+    Raises:
+        RemoteError: a provider cannot be used, or has no batch endpoint.
+    """
+    settings = settings or {}
+    services: dict[str, BatchService] = {}
+    for model in dict.fromkeys(models):
+        name, _ = split_model(model, named=settings)
+        provider = make_provider(name, settings.get(name) or ProviderSettings())
+        if isinstance(provider, AnthropicProvider):
+            services[model] = AnthropicBatches(provider)
+        elif isinstance(provider, OpenAIProvider):
+            services[model] = OpenAIBatches(provider)
+        else:
+            raise RemoteError(f"provider {name!r} of the model {model!r} has no batch endpoint here")
+    meter = budget_meter((price_of(model, settings=settings) for model in services), budget)
+    journal = replies.with_name(f"{replies.stem}-batches")
+    caller = Caller(RateLimit(math.inf, clock=clock), policy=retries, clock=clock)
+    return BatchAsker(
+        services, Replies(replies), journal, meter=meter, caller=caller, clock=clock, poll=poll, seconds=seconds
+    )

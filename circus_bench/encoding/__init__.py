@@ -1,0 +1,1 @@
+"""Encode a benchmark under three conditions, check the encoder, and keep the embeddings."""

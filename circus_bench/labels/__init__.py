@@ -1,0 +1,1 @@
+"""Label queries: shortcut labels with their evidence, and human verdicts, in one table."""

@@ -1,0 +1,1 @@
+"""Load embedding models whose published code needs help, one file per model family."""

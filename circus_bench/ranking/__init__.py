@@ -1,0 +1,1 @@
+"""Rank every target exactly in the whole gallery, and retrieve the top k."""

@@ -1,0 +1,248 @@
+"""Oracles say the truth, and err as often as they are told to: alone, or all of a family together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from circus_bench.api.chat.messages import Malformed, Outcome, Parsed, Question, Refused
+from circus_bench.api.chat.parsing import read
+from circus_bench.api.runtime import RemoteError
+from circus_bench.demo.world.collection import World, make_world
+from circus_bench.demo.world.relations import ask, meaning_of, relations_of
+from circus_bench.demo.world.synthetic_judges import PERFECT, Errors, Oracle, OracleAsker, family_of
+from circus_bench.demo.world.truth import planted
+from circus_bench.errors import CircusError
+from circus_bench.rmir.records import Category, Constraint
+from circus_bench.rmir.templates import load_template
+
+FEW = ("padlock", "key", "bottle", "corkscrew", "tin", "tin opener", "egg", "chick")
+MODEL = "owl/light"
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Six pictures of each of a few things."""
+    return make_world(seed=5, views=6, things=FEW)
+
+
+def shown(world: World, *images: str) -> dict[str, bytes]:
+    digests = {image: found for found, image in world.by_digest.items()}
+    return {digests[image]: world.images[image] for image in images}
+
+
+def make_question(
+    world: World, template: str, *images: str, model: str = MODEL, sample: int = 0, **fields: str
+) -> Question:
+    return load_template(template).question(model, fields, images=shown(world, *images), sample=sample)
+
+
+def answer(world: World, errors: Errors, question: Question) -> Outcome:
+    return read(Oracle(world, {question.model: errors}).answer(question), question.schema)
+
+
+def value(outcome: Outcome) -> Any:
+    assert isinstance(outcome, Parsed)
+    return outcome.value
+
+
+def cases(world: World, *, right: bool, tempting: bool | None = None) -> Iterator[tuple[str, str, str]]:
+    """Question, input image and candidate of every pair that is right, or that is not."""
+    for entry in planted(world).values():
+        relation, shows = entry.meaning.relation, world.pictures[entry.image].thing
+        for candidate, picture in world.pictures.items():
+            tempts = picture.thing == shows or picture.thing in relation.pairs.values()
+            if candidate != entry.image and (candidate in entry.answers) is right and tempting in {None, tempts}:
+                yield entry.meaning.text, entry.image, candidate
+
+
+def decisions(world: World, errors: Errors, pairs: list[tuple[str, str, str]], **options: Any) -> list[str]:
+    questions = [make_question(world, "judge", image, other, text=text, **options) for text, image, other in pairs]
+    oracle = Oracle(world, {MODEL: errors, options.get("model", MODEL): errors})
+    outcomes = [read(oracle.answer(question), question.schema) for question in questions]
+    return [
+        value(outcome)["decision"] if isinstance(outcome, Parsed) else type(outcome).__name__ for outcome in outcomes
+    ]
+
+
+def is_about(found: int, n: int, chance: float) -> bool:
+    """Whether a number of errors lies within four standard deviations of what is expected."""
+    return abs(found - n * chance) < 4 * math.sqrt(n * chance * (1 - chance))
+
+
+def test_a_perfect_generator_writes_what_is_planted(world: World) -> None:
+    truth = planted(world)
+    for image in world.pictures:
+        for category in Category:
+            found = value(answer(world, PERFECT, make_question(world, f"generate_{category}", image)))
+            entry = truth.get(f"{image}-{category}")
+            wanted = (True, entry.meaning.text, entry.answer) if entry else (False, "", "")
+            assert (found["possible"], found["text"], found["answer"]) == wanted
+
+
+@pytest.mark.parametrize("constraint", Constraint)
+def test_a_perfect_checker_fails_the_flaw_and_nothing_else(world: World, constraint: Constraint) -> None:
+    image = min(world.showing["padlock"])
+    (relation,) = relations_of("padlock", Category.FUNCTIONAL)
+    for flaw in (None, *Constraint):
+        text = ask(relation, "padlock", flaw=flaw).text
+        question = make_question(world, f"check_{constraint}", image, text=text, answer="A picture of a key.")
+        assert value(answer(world, PERFECT, question))["passed"] is (flaw is not constraint)
+
+
+def test_a_perfect_judge_accepts_answers_and_nothing_else(world: World) -> None:
+    assert set(decisions(world, PERFECT, list(cases(world, right=True)))) == {"accept"}
+    assert set(decisions(world, PERFECT, list(cases(world, right=False)))) == {"reject"}
+
+
+def test_a_perfect_captioner_says_what_is_to_be_seen(world: World) -> None:
+    for image, picture in world.pictures.items():
+        assert value(answer(world, PERFECT, make_question(world, "caption", image)))["caption"] == picture.caption
+
+
+def test_misses_come_as_often_as_told(world: World) -> None:
+    pairs = list(cases(world, right=True))
+    assert is_about(decisions(world, Errors(misses=0.3), pairs).count("reject"), len(pairs), 0.3)
+
+
+def test_false_accepts_come_as_often_as_told(world: World) -> None:
+    pairs = list(cases(world, right=False))
+    assert is_about(decisions(world, Errors(false_accepts=0.2), pairs).count("accept"), len(pairs), 0.2)
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [
+        (Errors(abstains=0.25), "abstain"),
+        (Errors(refusals=0.25), Refused.__name__),
+        (Errors(malformed=0.25), Malformed.__name__),
+    ],
+)
+def test_what_is_no_verdict_comes_as_often_as_told(world: World, errors: Errors, outcome: str) -> None:
+    pairs = list(cases(world, right=True))
+    assert is_about(decisions(world, errors, pairs).count(outcome), len(pairs), 0.25)
+
+
+@pytest.mark.parametrize("template", ["judge", "caption", "generate_functional", "check_unique"])
+def test_every_kind_of_question_can_get_an_unreadable_reply(world: World, template: str) -> None:
+    image, other = sorted(world.showing["padlock"])[:2]
+    fields = {"judge": {"text": "What opens this?"}, "check_unique": {"text": "What opens this?", "answer": "A key."}}
+    images = (image, other) if template == "judge" else (image,)
+    for sample in range(20):  # so that every way of being unreadable comes up
+        question = make_question(world, template, *images, sample=sample, **fields.get(template, {}))
+        assert isinstance(answer(world, Errors(malformed=1), question), Malformed)
+
+
+def test_an_untidy_reply_is_mended_and_means_the_same(world: World) -> None:
+    text, image, other = next(cases(world, right=True))
+    question = make_question(world, "judge", image, other, text=text)
+    tidy, untidy = answer(world, PERFECT, question), answer(world, Errors(untidy=1), question)
+    assert isinstance(untidy, Parsed)
+    assert untidy.repairs == ("a fence around the object", "text around the object")
+    assert untidy.value == value(tidy)
+
+
+def test_a_generator_skips_and_spoils_as_often_as_told() -> None:
+    large = make_world(seed=0, views=4)
+    entries = list(planted(large).values())
+    questions = [make_question(large, f"generate_{entry.category}", entry.image) for entry in entries]
+    skipped = [value(answer(large, Errors(skips=0.4), question)) for question in questions]
+    assert is_about(sum(not found["possible"] for found in skipped), len(entries), 0.4)
+    spoilt = [meaning_of(value(answer(large, Errors(flaws=0.4), question))["text"]) for question in questions]
+    assert is_about(sum(meaning.flaw is not None for meaning in spoilt), len(entries), 0.4)
+    assert {meaning.flaw for meaning in spoilt} == {None, *Constraint}
+
+
+def test_a_wrong_caption_names_another_thing(world: World) -> None:
+    for image, picture in world.pictures.items():
+        wrong = value(answer(world, Errors(miscaptions=1), make_question(world, "caption", image)))["caption"]
+        assert wrong != picture.caption
+        assert wrong.endswith(f"in front of a {picture.look.background} wall.")
+
+
+def test_a_family_does_not_recognise_the_same_images(world: World) -> None:
+    errors = Errors(unseen=0.3)
+    pairs = list(cases(world, right=True))
+
+    def unseen(model: str, sample: int) -> set[str]:
+        found = decisions(world, errors, pairs, model=model, sample=sample)
+        rejected = {other for (_, _, other), decision in zip(pairs, found, strict=True) if decision == "reject"}
+        accepted = {other for (_, _, other), decision in zip(pairs, found, strict=True) if decision == "accept"}
+        assert not rejected & accepted  # whatever is asked
+        return rejected
+
+    assert unseen("owl/light", 0) == unseen("owl/light", 1) == unseen("owl/strong", 0) != unseen("fox/light", 0)
+
+
+def test_a_family_falls_for_wrong_answers_that_have_to_do_with_the_question(world: World) -> None:
+    tempting, others = (list(cases(world, right=False, tempting=flag)) for flag in (True, False))
+    assert set(decisions(world, Errors(tempted=1), tempting)) == {"accept"}
+    assert set(decisions(world, Errors(tempted=1), others)) == {"reject"}
+
+
+def test_what_tempts_a_member_tempts_its_family(world: World) -> None:
+    pairs, errors = list(cases(world, right=False, tempting=True)), Errors(tempted=0.4)
+    first = decisions(world, errors, pairs)
+    assert first == decisions(world, errors, pairs, model="owl/strong") == decisions(world, errors, pairs, sample=7)
+    assert first != decisions(world, errors, pairs, model="fox/light")
+
+
+def test_errors_of_two_samples_are_independent(world: World) -> None:
+    pairs, errors = list(cases(world, right=True)), Errors(misses=0.5)
+    first, second = (decisions(world, errors, pairs, sample=sample) for sample in (0, 1))
+    equal = sum(a == b for a, b in zip(first, second, strict=True))
+    assert is_about(equal, len(pairs), 0.5)
+
+
+def test_an_answer_does_not_depend_on_what_was_asked_before(world: World) -> None:
+    pairs, errors = list(cases(world, right=True)), Errors(misses=0.5, malformed=0.1)
+    assert decisions(world, errors, pairs[::-1])[::-1] == decisions(world, errors, pairs)
+
+
+def test_another_seed_gives_other_errors(world: World) -> None:
+    pairs = list(cases(world, right=True))
+    questions = [make_question(world, "judge", image, other, text=text) for text, image, other in pairs]
+    made = [
+        [Oracle(world, {MODEL: Errors(misses=0.5)}, seed=seed).answer(q).text for q in questions] for seed in (0, 1)
+    ]
+    assert made[0] != made[1]
+
+
+def test_only_its_members_can_be_asked(world: World) -> None:
+    text, image, other = next(cases(world, right=True))
+    question = make_question(world, "judge", image, other, text=text, model="wolf/grey")
+    with pytest.raises(RemoteError, match="no oracle 'wolf/grey'; there are: owl/light"):
+        Oracle(world, {MODEL: PERFECT}).answer(question)
+
+
+def test_an_image_of_another_world_is_refused(world: World) -> None:
+    question = load_template("caption").question(MODEL, {}, images={"0" * 64: b"..."})
+    with pytest.raises(RemoteError, match="no image of the digest 0000"):
+        Oracle(world, {MODEL: PERFECT}).answer(question)
+
+
+def test_a_question_of_another_world_is_refused(world: World) -> None:
+    _, image, other = next(cases(world, right=True))
+    with pytest.raises(CircusError, match="no such question"):
+        Oracle(world, {MODEL: PERFECT}).answer(make_question(world, "judge", image, other, text="Who is it?"))
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.5, math.nan])
+def test_a_chance_that_is_none_is_refused(chance: float) -> None:
+    with pytest.raises(CircusError, match="chances from 0 to 1: misses = "):
+        Errors(misses=chance)
+
+
+def test_the_family_is_what_comes_before_the_slash() -> None:
+    assert [family_of(name) for name in ("owl/light", "owl/light@0.85#3", "alone")] == ["owl", "owl", "alone"]
+
+
+def test_the_asker_counts_outcomes_by_model(world: World) -> None:
+    pairs = list(cases(world, right=True))[:5]
+    questions = [make_question(world, "judge", image, other, text=text) for text, image, other in pairs]
+    asker = OracleAsker(Oracle(world, {MODEL: Errors(malformed=1)}))
+    assert all(isinstance(outcome, Malformed) for outcome in asker.ask(questions))
+    assert dict(asker.tally) == {"owl/light Malformed": 5}

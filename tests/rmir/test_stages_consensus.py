@@ -1,0 +1,94 @@
+"""Stages 5 and 6: what is beyond doubt, what is deleted, and what the pool is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from circus_bench.rmir.records import Decision, Deleted, Judged, PoolImage, Vote
+from circus_bench.rmir.stages.consensus import answered, keep, sum_up
+from circus_bench.rmir.stages.pool import pool
+
+
+def judged(query: str, image: str, votes: str) -> Judged:
+    """A candidate with one vote a letter: a accept, r reject, - abstain."""
+    words = {"a": Decision.ACCEPT, "r": Decision.REJECT, "-": Decision.ABSTAIN}
+    (row,) = sum_up([Vote(query, image, f"j{n}", words[letter], "") for n, letter in enumerate(votes)])
+    return row
+
+
+def kept(*rows: Judged, confidence: float = 1.0) -> tuple[list[tuple[str, str]], list[Deleted]]:
+    survivors, deleted = keep(rows, confidence=confidence)
+    return [(row.query, row.image) for row in survivors], deleted
+
+
+@pytest.mark.parametrize(
+    ("votes", "decision", "confidence"),
+    [
+        ("aaaaa", "accept", 1.0),
+        ("aaaar", "accept", 0.8),
+        ("rrrrr", "reject", 1.0),
+        ("rrraa", "reject", 0.6),
+        ("aaaa-", "accept", 0.8),  # an abstention is one of the five
+        ("aa-rr", "abstain", 0.0),  # two of five are no majority
+        ("aarr", "abstain", 0.0),  # nor are two of four
+        ("-----", "abstain", 0.0),
+        ("a", "accept", 1.0),
+    ],
+)
+def test_confidence_is_the_share_of_all_judges_in_the_majority(votes: str, decision: str, confidence: float) -> None:
+    row = judged("q", "x", votes)
+    assert (row.decision, row.confidence) == (decision, confidence)
+    assert (row.accepts, row.rejects, row.abstentions) == tuple(votes.count(letter) for letter in "ar-")
+
+
+def test_unanimous_accepts_and_rejects_stay() -> None:
+    assert kept(judged("q", "x", "aaa"), judged("q", "y", "rrr")) == ([("q", "x"), ("q", "y")], [])
+
+
+@pytest.mark.parametrize("votes", ["aar", "rra", "aa-", "rr-", "a-r", "---"])
+def test_a_candidate_that_one_judge_doubts_is_dropped(votes: str) -> None:
+    assert kept(judged("q", "x", votes)) == ([], [Deleted("x", 1, 0)])
+
+
+def test_a_doubted_image_is_deleted_from_every_list() -> None:
+    rows = [judged("p", "x", "aar"), judged("q", "x", "rrr"), judged("q", "y", "aaa"), judged("r", "x", "rrr")]
+    assert kept(*rows) == ([("q", "y")], [Deleted("x", 1, 0)])
+
+
+def test_a_doubted_image_is_deleted_even_where_it_is_anothers_accepted_target() -> None:
+    # The paper's rule, without exception: q loses its only positive, and with it goes q.
+    rows = [judged("p", "x", "aar"), judged("p", "y", "aaa"), judged("q", "x", "aaa"), judged("q", "z", "rrr")]
+    survivors, deleted = keep(rows, confidence=1.0)
+    assert deleted == [Deleted("x", 1, 1)]
+    assert answered(survivors) == {"p": ["y"]}
+
+
+def test_a_query_keeps_the_positives_that_were_not_deleted() -> None:
+    rows = [judged("p", "x", "arr"), judged("q", "x", "aaa"), judged("q", "y", "aaa")]
+    survivors, _ = keep(rows, confidence=1.0)
+    assert answered(survivors) == {"q": ["y"]}
+
+
+def test_an_image_doubted_twice_is_counted_twice() -> None:
+    _, deleted = kept(judged("p", "x", "aar"), judged("q", "x", "arr"))
+    assert deleted == [Deleted("x", 2, 0)]
+
+
+def test_a_lower_confidence_forgives_a_doubt() -> None:
+    rows = [judged("p", "x", "aaaar"), judged("p", "y", "aaarr")]
+    assert kept(*rows, confidence=0.8) == ([("p", "x")], [Deleted("y", 1, 0)])
+
+
+def test_the_order_of_the_candidates_changes_nothing_but_the_order() -> None:
+    rows = [judged("p", "x", "aar"), judged("q", "x", "aaa"), judged("q", "y", "aaa"), judged("p", "z", "rrr")]
+    survivors, deleted = kept(*rows)
+    backwards, deleted_too = kept(*reversed(rows))
+    assert backwards == survivors[::-1]
+    assert deleted == deleted_too
+
+
+def test_the_pool_is_made_of_the_survivors_of_queries_with_a_positive() -> None:
+    # The negatives of r, which nothing answers, are in no query's list any more.
+    rows = [judged("p", "b", "aa"), judged("p", "a", "rr"), judged("q", "b", "aa"), judged("r", "c", "rr")]
+    survivors, _ = keep(rows, confidence=1.0)
+    assert pool(survivors) == [PoolImage("a"), PoolImage("b")]
