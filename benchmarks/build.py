@@ -28,8 +28,10 @@ WORDS = ("red", "blue", "larger", "sleeve", "two", "without", "background", "dog
 
 def part(name: str, n_queries: int, n_gallery: int):
     from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
-    from circus_bench.hub.tables import Part
-    from circus_bench.labels.labels import Origin, Verdict, Verdicts
+    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.labels.labels import Labels
+    from circus_bench.labels.provenance import Provenance
+    from circus_bench.labels.query_label import QueryLabel
     from circus_bench.metrics.shortcut import Label
 
     rng = np.random.default_rng(0)
@@ -50,13 +52,14 @@ def part(name: str, n_queries: int, n_gallery: int):
     protocol = Protocol(f"{name}/invented", ReferencePolicy.KEPT)
     labels = rng.choice(np.array([label.value for label in Label]), n_queries)
     best = dict.fromkeys(Condition, 20)
-    verdicts = {
-        query.id: Verdict(query.id, Label(label), best_rank=best, support=best)
+    by_query = {
+        query.id: QueryLabel(query.id, Label(label), best_rank=best, support=best)
         if label == Label.SHORTCUT
-        else Verdict(query.id, Label(label), best_rank=best, audited=True, valid=True, stratum=Label(label))
+        else QueryLabel(query.id, Label(label), best_rank=best, audited=True, valid=True, stratum=Label(label))
         for query, label in zip(queries, labels, strict=True)
     }
-    return Part(Benchmark(name, protocol, queries, Gallery(tuple(ids))), Verdicts(name, Origin(), verdicts))
+    benchmark = Benchmark(name, protocol, queries, Gallery(tuple(ids)))
+    return LabelledBenchmark(benchmark, Labels(name, Provenance(), by_query))
 
 
 def build() -> None:

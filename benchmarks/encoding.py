@@ -1,4 +1,4 @@
-"""Image encodes and wall time of nine evaluations: three conditions on full, sf and v, by our task and by stock mteb.
+"""Measure image encodes and wall time of nine evaluations, three conditions on full, sf and v, by our task and by mteb.
 
 Both evaluate the same encoder on the same dataset folder, a small benchmark of drawn scenes, and keep nothing from each
 other. The peer is mteb's own retrieval task over the -corpus, -queries and -qrels configurations of the folder, three
@@ -27,13 +27,15 @@ import mteb  # noqa: E402
 from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
 from mteb.cache import ResultCache  # noqa: E402
 
-from circus_bench.hub.tables import Part  # noqa: E402
+from circus_bench.hub.tables import LabelledBenchmark  # noqa: E402
 from circus_bench.hub.writer import write_dataset_folder  # noqa: E402
-from circus_bench.labels.labels import Origin, Verdict, Verdicts  # noqa: E402
+from circus_bench.labels.labels import Labels  # noqa: E402
+from circus_bench.labels.provenance import Provenance  # noqa: E402
+from circus_bench.labels.query_label import QueryLabel  # noqa: E402
 from circus_bench.metrics.shortcut import Label  # noqa: E402
 from circus_bench.models import load_encoder  # noqa: E402
 from circus_bench.sources.cirr import PROTOCOLS  # noqa: E402
-from circus_bench.sources.scenes import scenes, truth  # noqa: E402
+from circus_bench.sources.scenes import expected_label, scenes  # noqa: E402
 from circus_bench.tasks.circus_cirr import CircusCIRR  # noqa: E402
 
 MODEL = "circus-bench/mini-balanced"
@@ -42,7 +44,7 @@ TARGET_ENCODES, TARGET_TIME = 4, 3
 
 
 class Counting:
-    """An encoder that counts the images it is shown."""
+    """Encoder that counts the images that it gets."""
 
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
@@ -62,27 +64,27 @@ class Counting:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What the evaluations cost."""
+    """Cost of the evaluations."""
 
     images: int
     seconds: float
 
 
 def write_folder(folder: Path, *, queries: int, gallery: int) -> None:
-    """A dataset folder of drawn scenes that go for CIRR; half of the planted shortcut-free queries are valid."""
+    """Write a dataset folder of drawn scenes that go for CIRR; half of the planted shortcut-free queries are valid."""
     drawn = scenes(queries=queries, gallery=gallery)
     benchmark = dataclasses.replace(drawn, name="cirr", protocol=PROTOCOLS["cirr/circus"])
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, QueryLabel] = {}
     for number, query in enumerate(benchmark.queries):
-        free = truth(query, 10) != Label.SHORTCUT
+        free = expected_label(query, 10) != Label.SHORTCUT
         label = Label.UNRESOLVED if free else Label.SHORTCUT
-        verdicts[query.id] = Verdict(query.id, label, audited=free, valid=number % 2 == 0 if free else None)
-    part = Part(benchmark, Verdicts("cirr", Origin(source="planted", k=10), verdicts))
-    write_dataset_folder([part], folder, with_images=True, local_only=True)
+        verdicts[query.id] = QueryLabel(query.id, label, audited=free, valid=number % 2 == 0 if free else None)
+    labelled = LabelledBenchmark(benchmark, Labels("cirr", Provenance(source="planted", k=10), verdicts))
+    write_dataset_folder([labelled], folder, with_images=True, local_only=True)
 
 
 def stock_tasks(folder: Path) -> list[AbsTaskRetrieval]:
-    """Mteb's retrieval task for each condition, on the three subsets."""
+    """Build mteb's retrieval task for each condition, on the three subsets."""
     return [_stock_task(folder, category) for category in CATEGORIES]
 
 

@@ -17,7 +17,7 @@ import mteb
 from rich.console import Console
 from rich.table import Table
 
-from circus_bench.demo.ground_truth import PlantedCheck, check_planted
+from circus_bench.demo.ground_truth import GroundTruthCheck, check_ground_truth
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.labels.pool import Pool
 from circus_bench.models import POOL_MINI, register
@@ -34,7 +34,7 @@ THRESHOLDS = {
 }
 
 
-def checks(seed: int, weights: Path | None) -> list[PlantedCheck]:
+def checks(seed: int, weights: Path | None) -> list[GroundTruthCheck]:
     benchmark = scenes(seed)
     runs = []
     for name in POOL_MINI:
@@ -42,7 +42,7 @@ def checks(seed: int, weights: Path | None) -> list[PlantedCheck]:
         with tempfile.TemporaryDirectory() as store:
             runs.append(run_benchmark(mteb.get_model(name, **options), benchmark, store=EmbeddingStore(Path(store))))
     pool = Pool.of_runs(runs)
-    return [check_planted(benchmark, pool, k=k) for k in CUTOFFS]
+    return [check_ground_truth(benchmark, pool, k=k) for k in CUTOFFS]
 
 
 def main() -> None:

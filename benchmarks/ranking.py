@@ -1,12 +1,12 @@
-"""Exact ranks: speed and memory against full argsort, faiss and the dict-and-pytrec_eval path, all in one run.
+"""Measure exact ranking: speed and memory against full argsort, faiss and the dict-and-pytrec_eval path in one run.
 
-`python benchmarks/ranking.py` prints one table a job. Embeddings are random unit vectors; every query has one target.
+`python benchmarks/ranking.py` prints one table per job. Embeddings are random unit vectors; every query has one target.
 Each contender runs in a process of its own, so that peak memory is its own; times are the best of a few repetitions.
 Ours and faiss hold the gallery before the clock starts.
 
 | contender | what it does |
 |---|---|
-| circus-bench | exact rank of every target, ties, reference place, null rank |
+| circus-bench | exact rank of every target, ties, reference position, null rank |
 | circus-bench + top 50 | the same, and the top 50 of every query |
 | argsort | matrix product, full stable argsort, rank read off |
 | faiss flat 1000 | exact search of the best 1,000; a target beyond has no rank |
@@ -55,7 +55,7 @@ def best_time(function: Callable[[], Any], repetitions: int) -> float:
 
 
 def sgemm_peak() -> float:
-    """GFLOP/s of a square product."""
+    """Measure the GFLOP/s of a square product."""
     a, b = (np.random.default_rng(i).standard_normal((4096, 4096), dtype=np.float32) for i in (0, 1))
     out = np.empty_like(a)
     return 2 * 4096**3 / best_time(lambda: np.matmul(a, b, out=out), 8) / 1e9
@@ -63,7 +63,7 @@ def sgemm_peak() -> float:
 
 @dataclass(frozen=True)
 class Contender:
-    """What is measured: `whole` from embeddings on, `after` from a block of 512 queries' scores on."""
+    """Calls to be timed: `whole` from embeddings on, `after` from a block of 512 queries' scores on."""
 
     whole: Callable[[], Any]
     after: Callable[[np.ndarray, int], Any] | None
@@ -78,7 +78,7 @@ def ours(queries: np.ndarray, gallery: np.ndarray, targets: np.ndarray, top_k: i
 
     whole = rows(0, len(queries))
     blocks = {start: rows(start, start + BLOCK) for start in range(0, len(queries), BLOCK)}
-    ranker = Ranker(gallery, longest=1.0)
+    ranker = Ranker(gallery, max_norm=1.0)
     return Contender(
         lambda: ranker.rank(queries, targets=whole, top_k=top_k),
         lambda scores, start: rank_scores(scores, targets=blocks[start], top_k=top_k),
@@ -115,7 +115,7 @@ def faiss_flat(queries: np.ndarray, gallery: np.ndarray, targets: np.ndarray) ->
 
 
 def mteb_path(queries: np.ndarray, gallery: np.ndarray, targets: np.ndarray) -> Contender:
-    """Mteb's own functions on ready scores: the encoder yields nothing, and the similarity is read from the block."""
+    """Run mteb's own functions on ready scores: the encoder yields nothing, the similarity is read from the block."""
     from datasets import Dataset
     from mteb import get_task
     from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores, make_score_dict
@@ -189,7 +189,7 @@ CONTENDERS: dict[str, Callable[..., Contender]] = {
 
 
 def memory(field: str) -> float:
-    """Resident memory of this process in MiB: now (`VmRSS`) or at its peak (`VmHWM`)."""
+    """Read the resident memory of this process in MiB: now (`VmRSS`) or at its peak (`VmHWM`)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
 

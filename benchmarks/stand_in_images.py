@@ -1,8 +1,8 @@
-"""Gives a dataset folder stand-in images: a tiny, distinct one for each image id, drawn from the id.
+"""Give a dataset folder stand-in images: a tiny, distinct one for each image id, drawn from the id.
 
 With them an evaluation can be run at a benchmark's real counts where its own images may not be had. Scores say nothing.
 
-    circus-bench build cirr/circus --data DATA --out circus
+    circus-bench data make cirr/circus --data DATA --out circus
     python benchmarks/stand_in_images.py circus cirr --out circus-stand-ins
     CIRCUS_DATA=circus-stand-ins mteb run -m circus-bench/mini-balanced -t CIRCUS-CIRR --output-folder out
 """
@@ -20,15 +20,14 @@ from PIL import Image
 from tqdm import tqdm
 
 from circus_bench.benchmark import Benchmark
-from circus_bench.hub.reader import benchmark_of, join_images, verdicts_of
-from circus_bench.hub.tables import Part
-from circus_bench.hub.writer import n_rows
+from circus_bench.hub.loading import load_benchmark, load_labelled_benchmark
+from circus_bench.hub.writer import n_rows, write_dataset_folder
 
 SIDE = 32
 
 
 class StandInImages(Mapping[str, bytes]):
-    """Image id to a PNG file of 4 x 4 coloured squares, drawn when it is asked for."""
+    """Image id to a PNG file of 4 x 4 colored squares, drawn when it is asked for."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._ids = dict.fromkeys(ids)
@@ -36,9 +35,9 @@ class StandInImages(Mapping[str, bytes]):
     def __getitem__(self, image_id: str) -> bytes:
         if image_id not in self._ids:
             raise KeyError(image_id)
-        colours = np.frombuffer(hashlib.sha512(image_id.encode()).digest()[:48], np.uint8).reshape(4, 4, 3)
+        colors = np.frombuffer(hashlib.sha512(image_id.encode()).digest()[:48], np.uint8).reshape(4, 4, 3)
         file = io.BytesIO()
-        Image.fromarray(colours).resize((SIDE, SIDE), Image.Resampling.NEAREST).save(file, "PNG")
+        Image.fromarray(colors).resize((SIDE, SIDE), Image.Resampling.NEAREST).save(file, "PNG")
         return file.getvalue()
 
     def __iter__(self) -> Iterator[str]:
@@ -50,10 +49,11 @@ class StandInImages(Mapping[str, bytes]):
 
 def join_stand_ins(folder: Path, name: str, *, out: Path) -> Benchmark:
     """Write a dataset folder that holds a benchmark of another one with stand-in images."""
-    bare = benchmark_of(folder, name)
-    total = n_rows([Part(bare, verdicts_of(folder, name))])
-    with tqdm(desc=name, total=total) as bar:
-        return join_images(folder, name, StandInImages(bare.image_ids), out=out, advance=bar.update)
+    bare = load_benchmark(f"{folder}#{name}")
+    labelled = load_labelled_benchmark(f"{folder}#{name}", images=StandInImages(bare.image_ids))
+    with tqdm(desc=name, total=n_rows([labelled])) as bar:
+        write_dataset_folder([labelled], out, advance=bar.update)
+    return labelled.benchmark
 
 
 def main() -> None:

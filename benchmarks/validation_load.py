@@ -1,4 +1,4 @@
-"""Eight raters at once: how fast the annotation app acknowledges judgements, and whether the log holds each one once.
+"""Load the annotation app with eight raters: its latency, and whether the log holds each annotation once.
 
 A server process is judged at through HTTP at a set rate, on the loopback interface. Some deliveries are repeated, as a
 browser does whose acknowledgement was lost; with `--kills` the server is killed (SIGKILL) and started again in between.
@@ -24,12 +24,14 @@ import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.validation.app import invite, open_store
+from circus_bench.validation.app import open_log
 from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.study import Item, Study
 
@@ -40,16 +42,16 @@ _GIVE_UP = 60  # seconds without a server
 
 @dataclass(frozen=True)
 class Load:
-    """What came of it.
+    """Outcome of a load test.
 
     Attributes:
-        seconds: from the first judgement to the last acknowledgement.
-        acknowledged: judgements, each counted once.
+        seconds: from the first annotation to the last acknowledgement.
+        acknowledged: annotations, each counted once.
         repeated: deliveries that were sent again.
         latencies: seconds to each first acknowledgement, ascending.
-        missing: acknowledged judgements that the log lacks.
-        doubled: judgements that the log holds more than once.
-        unknown: judgements in the log that nobody delivered.
+        missing: acknowledged annotations that the log lacks.
+        doubled: annotations that the log holds more than once.
+        unknown: annotations in the log that nobody delivered.
     """
 
     seconds: float
@@ -61,7 +63,7 @@ class Load:
     unknown: int
 
     def quantile(self, share: float) -> float:
-        """The latency that this share of the judgements keeps within."""
+        """Compute the latency that this share of the annotations keeps within."""
         return self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
 
 
@@ -168,16 +170,15 @@ def run_load(folder: Path, *, seconds: float, rate: float, kills: int = 0) -> Lo
     Args:
         folder: for the study.
         seconds: to judge for.
-        rate: judgements a second, over all raters.
+        rate: annotations per second, over all raters.
         kills: times that the server is killed and started again, evenly spread.
     """
     _make_study(folder)
     server = Server(folder)
     server.start()
     try:
-        store = open_store(folder)
-        raters = [Rater(server.port, invite(store, name), seed) for seed, name in enumerate(_names())]
-        store.close()
+        with closing(open_log(folder)) as log:
+            raters = [Rater(server.port, log.invite(name), seed) for seed, name in enumerate(_names())]
         threads = [threading.Thread(target=rater.run, args=(seconds, rate / RATERS)) for rater in raters]
         begun = time.monotonic()
         for thread in threads:
@@ -191,18 +192,17 @@ def run_load(folder: Path, *, seconds: float, rate: float, kills: int = 0) -> Lo
         elapsed = time.monotonic() - begun
     finally:
         server.end(signal.SIGTERM)
-    store = open_store(folder)
-    log = Counter(judgement.event for judgement in store.judgements())
-    store.close()
+    with closing(open_log(folder)) as log:
+        stored = Counter(annotation.event for annotation in log.annotations())
     delivered = Counter(event for rater in raters for event in rater.delivered)
     return Load(
         seconds=elapsed,
         acknowledged=len(delivered),
         repeated=sum(rater.repeated for rater in raters),
         latencies=tuple(sorted(latency for rater in raters for latency in rater.latencies)),
-        missing=len(delivered.keys() - log.keys()),
-        doubled=sum(count > 1 for count in log.values()),
-        unknown=len(log.keys() - delivered.keys()),
+        missing=len(delivered.keys() - stored.keys()),
+        doubled=sum(count > 1 for count in stored.values()),
+        unknown=len(stored.keys() - delivered.keys()),
     )
 
 
@@ -218,19 +218,19 @@ def _make_study(folder: Path) -> None:
     )
     ids = tuple(item.id for item in items)
     Study("load", load_rubric(), 0, items, dict.fromkeys(_names(), ids), {"scenes": "scenes"}).save(folder)
-    benchmark.save(folder / "scenes")
+    save_benchmark(benchmark, folder / "scenes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--rate", type=float, default=50, help="judgements a second, over all raters")
+    parser.add_argument("--rate", type=float, default=50, help="annotations per second, over all raters")
     parser.add_argument("--kills", type=int, default=0, help="times that the server is killed meanwhile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         load = run_load(Path(folder), seconds=options.seconds, rate=options.rate, kills=options.kills)
-    print(f"{RATERS} raters, {load.acknowledged} judgements acknowledged in {load.seconds:.1f} s")
-    print(f"rate: {load.acknowledged / load.seconds:.1f} a second; {load.repeated} deliveries repeated")
+    print(f"{RATERS} raters, {load.acknowledged} annotations acknowledged in {load.seconds:.1f} s")
+    print(f"rate: {load.acknowledged / load.seconds:.1f} per second; {load.repeated} deliveries repeated")
     shown = {f"{share:.0%}": load.quantile(share) for share in (0.5, 0.95, 0.99)} | {"slowest": load.latencies[-1]}
     print("latency: " + ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in shown.items()))
     print(f"log: {load.missing} missing, {load.doubled} doubled, {load.unknown} unknown")

@@ -1,4 +1,4 @@
-"""Tells mteb about the models, tasks and benchmarks of circus-bench, in every Python that has circus-bench installed.
+"""Register the models, tasks and benchmarks of circus-bench with mteb, in every Python that has it installed.
 
 mteb has no plug-in mechanism. A `.pth` file next to this module calls `install()` when an interpreter starts; that puts
 one finder in front of `sys.meta_path` and does nothing else. When `mteb` is imported, the finder lets the import go its

@@ -1,4 +1,4 @@
-"""Type aliases that several rooms share."""
+"""Define type aliases that several packages share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of the package, read by every module that writes it down."""
+"""Define the version of the package, for every module that writes it down."""
 
 from __future__ import annotations
 

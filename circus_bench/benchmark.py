@@ -9,20 +9,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from circus_bench.distributed import ALONE, Processes
-from circus_bench.errors import BenchmarkError, FormatError, ImageError, some
-from circus_bench.images import Inspection, ParquetImages, inspect_images
-from circus_bench.io import read_json, read_parquet, write_json, write_parquet
-
-SCHEMA_VERSION = 1
+from circus_bench.distributed import SINGLE_PROCESS, DistributedJob
+from circus_bench.errors import BenchmarkError, ImageError, duplicates, format_ids
+from circus_bench.images import Inspection, inspect_images
 
 
 class Condition(StrEnum):
@@ -107,6 +102,10 @@ class Gallery:
 
     ids: tuple[str, ...]
     images: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Name the number of images rather than each of them."""
+        return f"Gallery({len(self.ids):,} images, {'no bytes' if self.images is None else 'with their bytes'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +200,46 @@ class Benchmark:
         # A loaded benchmark brings the findings of its first construction; its repaired parts show them no more.
         object.__setattr__(self, "findings", tuple(dict.fromkeys((*self.findings, *checker.findings))))
 
+    def __repr__(self) -> str:
+        """Name the counts rather than each query."""
+        images = "" if self.gallery.images is not None else ", annotations only"
+        return (
+            f"Benchmark({self.name!r}, {self.protocol.id}: {len(self.queries):,} queries, "
+            f"{len(self.gallery.ids):,} gallery images{images})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Show the counts and a few images in a notebook."""
+        from circus_bench.notebook import facts_table, gallery_strip
+
+        facts = {
+            "protocol": self.protocol.id,
+            "reference": f"{self.protocol.reference.value} in the gallery",
+            "queries": len(self.queries),
+            "targets": sum(len(query.targets) for query in self.queries),
+            "gallery images": len(self.gallery.ids),
+            "groups": len({query.group for query in self.queries} - {""}),
+            **{f"allowed: {finding.defect.value}": len(finding.ids) for finding in self.findings},
+        }
+        images = self.gallery.images
+        query = self.queries[0]
+        shown = dict.fromkeys((query.reference, *query.targets[:1], *self.gallery.ids[:4]))
+        strip = gallery_strip(images, shown) if images is not None else ""
+        return facts_table(f"{self.name}: {query.text[:120]!r} and other queries", facts, below=strip)
+
     @cached_property
     def image_ids(self) -> tuple[str, ...]:
         """Ids of every image needed: the gallery, then references outside it."""
         return tuple(dict.fromkeys((*self.gallery.ids, *(query.reference for query in self.queries))))
 
-    def inspect(self, *, advance: Callable[[], object] = lambda: None, processes: Processes = ALONE) -> Inspection:
+    def inspect(
+        self, *, advance: Callable[[], object] = lambda: None, job: DistributedJob = SINGLE_PROCESS
+    ) -> Inspection:
         """Decode every image once; see `circus_bench.images.inspect_images`. Later calls return the first result.
 
         Args:
             advance: called after each image, for a progress bar.
-            processes: those that share the work; every one of them has to call this.
+            job: the processes that share the work; every one of them has to call this.
 
         Raises:
             ImageError: the benchmark has no images.
@@ -219,8 +247,11 @@ class Benchmark:
         if "_inspection" not in self.__dict__:
             if self.gallery.images is None:
                 raise ImageError(f"benchmark {self.name!r} has annotations only; join its images first")
-            inspection = inspect_images(self.gallery.images, self.image_ids, advance=advance, processes=processes)
+            inspection = inspect_images(self.gallery.images, self.image_ids, advance=advance, job=job)
             object.__setattr__(self, "_inspection", inspection)
+        else:
+            for _ in self.image_ids:
+                advance()
         inspected: Inspection = self.__dict__["_inspection"]
         return inspected
 
@@ -259,6 +290,10 @@ class Benchmark:
         gallery = dataclasses.replace(self.gallery, ids=ids)
         return dataclasses.replace(self, queries=tuple(queries), gallery=gallery, source=source)
 
+    def annotations_only(self) -> Benchmark:
+        """Leave the images out: what remains can be inspected and scored, but not encoded."""
+        return dataclasses.replace(self, gallery=Gallery(self.gallery.ids))
+
     def with_images(self, images: Mapping[str, bytes]) -> Benchmark:
         """Join images to a benchmark of annotations.
 
@@ -269,67 +304,6 @@ class Benchmark:
             BenchmarkError: a gallery or reference image is not among them, and `Defect.MISSING_IMAGE` is not allowed.
         """
         return dataclasses.replace(self, gallery=dataclasses.replace(self.gallery, images=images))
-
-    def save(self, folder: Path) -> None:
-        """Write the benchmark to a folder: see `docs/formats.md`. Images keep their original bytes, readable or not."""
-        (folder / "benchmark.json").unlink(missing_ok=True)
-        write_parquet(folder / "queries.parquet", _query_table(self.queries))
-        write_parquet(folder / "gallery.parquet", _id_table(self.gallery.ids))
-        if self.gallery.images is not None:
-            ParquetImages.write(folder / "images.parquet", self.gallery.images, inspection=self.inspect())
-        else:
-            (folder / "images.parquet").unlink(missing_ok=True)
-        head = {
-            "schema_version": SCHEMA_VERSION,
-            "name": self.name,
-            "protocol": dataclasses.asdict(self.protocol),
-            "source": dict(self.source),
-            "allow": sorted(self.allow),
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "fingerprint": dataclasses.asdict(self.fingerprint),
-        }
-        # The head comes last: a folder without it was not written to the end.
-        write_json(folder / "benchmark.json", head)
-
-    @classmethod
-    def load(cls, folder: Path, *, allow: frozenset[Defect] = frozenset()) -> Benchmark:
-        """Read a benchmark that `save` wrote. Images are read when asked for.
-
-        Args:
-            folder: the folder.
-            allow: defects to allow besides those that the benchmark was made with.
-
-        Raises:
-            FormatError: the folder holds no benchmark, or one of another schema version or with other annotations than
-                its head says.
-            BenchmarkError: the files contradict each other.
-        """
-        head = read_json(folder / "benchmark.json")
-        if head.get("schema_version") != SCHEMA_VERSION:
-            raise FormatError(
-                f"{folder / 'benchmark.json'}: schema version {head.get('schema_version')!r}, expected {SCHEMA_VERSION}"
-            )
-        images = folder / "images.parquet"
-        gallery = Gallery(
-            ids=tuple(read_parquet(folder / "gallery.parquet", schema=_id_schema())["id"].to_pylist()),
-            images=ParquetImages(images) if images.exists() else None,
-        )
-        try:
-            benchmark = cls(
-                name=head["name"],
-                protocol=Protocol(**{**head["protocol"], "reference": ReferencePolicy(head["protocol"]["reference"])}),
-                queries=_queries(read_parquet(folder / "queries.parquet", schema=_query_schema()).to_pylist()),
-                gallery=gallery,
-                source=head["source"],
-                allow=allow | {Defect(defect) for defect in head["allow"]},
-                findings=tuple(Finding(Defect(f["defect"]), tuple(f["ids"])) for f in head["findings"]),
-            )
-            written = Fingerprint(**head["fingerprint"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{folder / 'benchmark.json'}: {error!r}; see docs/formats.md") from error
-        if benchmark.fingerprint != written:
-            raise FormatError(f"{folder}: the files were changed after they were written (fingerprint differs)")
-        return benchmark
 
 
 class _Checker:
@@ -343,7 +317,7 @@ class _Checker:
 
     def gallery_ids(self, given: Sequence[Any]) -> tuple[str, ...]:
         ids = self._strings(given, "gallery ids")
-        self._report(Defect.DUPLICATE_GALLERY_ID, _repeated(ids), "gallery ids occur more than once")
+        self._report(Defect.DUPLICATE_GALLERY_ID, duplicates(ids), "gallery ids occur more than once")
         if not ids:
             raise BenchmarkError(f"benchmark {self._name!r}: the gallery is empty")
         return tuple(dict.fromkeys(ids))
@@ -365,7 +339,7 @@ class _Checker:
         def report(defect: Defect, found: Callable[[Query], bool], what: str) -> None:
             self._report(defect, [query.id for query in queries if found(query)], what)
 
-        repeated = _repeated([query.id for query in queries])
+        repeated = duplicates(query.id for query in queries)
         self._report(Defect.DUPLICATE_QUERY_ID, repeated, "query ids occur more than once")
         first: dict[str, Query] = {}
         for query in queries:
@@ -373,11 +347,11 @@ class _Checker:
         queries = list(first.values())
         wrong = [query.id for query in queries if not isinstance(query.text, str)]
         if wrong:
-            raise BenchmarkError(f"benchmark {self._name!r}: modification texts are not strings ({some(wrong)})")
+            raise BenchmarkError(f"benchmark {self._name!r}: modification texts are not strings ({format_ids(wrong)})")
         if not self._hidden_targets:
             report(Defect.NO_TARGET, lambda q: not q.targets, "queries have no target")
             queries = [query for query in queries if query.targets]
-        report(Defect.DUPLICATE_TARGET, lambda q: bool(_repeated(q.targets)), "queries list a target twice")
+        report(Defect.DUPLICATE_TARGET, lambda q: bool(duplicates(q.targets)), "queries list a target twice")
         queries = [dataclasses.replace(q, targets=tuple(dict.fromkeys(q.targets))) for q in queries]
         dangling = [target for query in queries for target in query.targets if target not in gallery]
         self._report(Defect.DANGLING_TARGET, dangling, "targets are not in the gallery")
@@ -406,55 +380,7 @@ class _Checker:
             return
         if defect not in self._allow:
             raise BenchmarkError(
-                f"benchmark {self._name!r}: {what} ({some(ids)}). "
+                f"benchmark {self._name!r}: {what} ({format_ids(ids)}). "
                 f"Mend them, or allow {defect.value!r} to have it recorded."
             )
         self.findings.append(Finding(defect, tuple(map(str, ids))))
-
-
-def _repeated(ids: Iterable[str]) -> list[str]:
-    return [identifier for identifier, count in Counter(ids).items() if count > 1]
-
-
-def _query_schema() -> Any:
-    import pyarrow as pa
-
-    strings = pa.list_(pa.string())
-    names = ("id", "reference", "text", "group", "details")
-    return pa.schema([*((name, pa.string()) for name in names), ("targets", strings), ("subset", strings)])
-
-
-def _query_table(queries: Sequence[Query]) -> Any:
-    import pyarrow as pa
-
-    def details(query: Query) -> str:
-        return json.dumps(dict(query.details), sort_keys=True, allow_nan=False)
-
-    rows = [{**dataclasses.asdict(query), "details": details(query)} for query in queries]
-    return pa.Table.from_pylist(rows, schema=_query_schema())
-
-
-def _queries(rows: Iterable[Mapping[str, Any]]) -> tuple[Query, ...]:
-    return tuple(
-        Query(
-            **{
-                **row,
-                "targets": tuple(row["targets"]),
-                "subset": tuple(row["subset"]),
-                "details": json.loads(row["details"]),
-            }
-        )
-        for row in rows
-    )
-
-
-def _id_schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("id", pa.string())])
-
-
-def _id_table(ids: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.table({"id": list(ids)}, schema=_id_schema())

@@ -1,4 +1,4 @@
-"""The processes of one job: this one alone, or those that `accelerate launch` or `torchrun` started.
+"""Run one distributed job in several processes, those that `accelerate launch` or `torchrun` started, or in one.
 
 Every process of a job does the same steps in the same order, each on its share of the work, and meets the others at the
 end of each step: there they learn what the others found, or that one of them failed. They talk over gloo, on the CPU,
@@ -21,31 +21,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE = timedelta(hours=24)  # shares of an encode may end hours apart; a process that died is noticed at once
+COLLECTIVE_TIMEOUT = timedelta(
+    hours=24
+)  # shares of an encode may end hours apart; a process that died is noticed at once
 
 
 class ProcessError(CircusError):
-    """Another process of the job failed, was lost, or does something else."""
+    """Failure, loss or disagreement of another process of the job."""
 
 
 class Channel(Protocol):
-    """How the processes of a job talk."""
+    """Means by which the processes of a job exchange objects and failures."""
 
     def gather(self, outcome: Any) -> list[Any]:
         """Give every process what each of them has to say, in the order of their ranks."""
         ...
 
-    def warn(self, step: int) -> None:
+    def signal_failure(self, step: int) -> None:
         """Let the others know, before they come to the end of the step, that this process failed in it."""
         ...
 
-    def warned(self, step: int) -> bool:
-        """Whether one of the others failed in the step."""
+    def has_failed(self, step: int) -> bool:
+        """Tell whether one of the others failed in the step."""
         ...
 
 
-class Processes:
-    """The processes of a job, as one of them sees it.
+class DistributedJob:
+    """Processes of one job, as one of them sees it.
 
     Args:
         rank: which of them this is, from 0.
@@ -65,15 +67,15 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes files and talks to the user."""
+        """Tell whether this is the process that writes files and talks to the user."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's share: every count-th item. Round r of all processes is items[r * count : (r + 1) * count]."""
+        """Take every count-th item, from `rank` on. Round r of all processes is items[r * count : (r + 1) * count]."""
         return items[self.rank :: self.count]
 
-    def everywhere(self, what: str, work: Callable[[], T]) -> list[T]:
-        """Do a step in every process; an error in one of them is an error in all.
+    def run_on_all(self, what: str, work: Callable[[], T]) -> list[T]:
+        """Run a step in every process and gather what it returns; an error in one of them is an error in all.
 
         Args:
             what: names the step in messages. It has to be the same in every process.
@@ -94,7 +96,7 @@ class Processes:
             outcome = work()
         except Exception as caught:  # noqa: BLE001 - the others have to hear of it; it is raised again below
             error = caught
-            self._channel.warn(self._step)
+            self._channel.signal_failure(self._step)
         failure = None if error is None else f"{type(error).__name__}: {error}"
         told = self._channel.gather((what, failure, outcome))
         if error is not None:
@@ -108,43 +110,43 @@ class Processes:
             raise ProcessError(f"the processes do different things ({where}); start all of them with the same command")
         return [cast("T", found) for _, _, found in told]
 
-    def on_main(self, what: str, work: Callable[[], T]) -> T:
-        """Do a step in the main process while the others wait, and give every process its outcome.
+    def run_on_main(self, what: str, work: Callable[[], T]) -> T:
+        """Run a step in the main process while the others wait, and give every process what it returns.
 
         Raises:
-            ProcessError: see `everywhere`.
+            ProcessError: see `run_on_all`.
         """
-        found = self.everywhere(what, lambda: work() if self.is_main else None)[0]
+        found = self.run_on_all(what, lambda: work() if self.is_main else None)[0]
         return cast("T", found)
 
-    def agree(self, what: str, value: T) -> None:
-        """Make sure that every process has the same value.
+    def assert_equal(self, what: str, value: T) -> None:
+        """Refuse to go on unless every process has the same value.
 
         Raises:
             ProcessError: names a process that has another, and the values.
         """
-        values = self.everywhere(f"comparing {what}", lambda: value)
+        values = self.run_on_all(f"comparing {what}", lambda: value)
         for rank, other in enumerate(values):
             if other != values[0]:
                 raise ProcessError(f"the processes differ in {what}: process 0 has {values[0]}, process {rank} {other}")
 
     def should_stop(self) -> bool:
-        """Whether another process has failed in the current step, so that going on with it makes no sense."""
-        return self._channel is not None and self._channel.warned(self._step)
+        """Tell whether another process has failed in the current step, so that going on with it makes no sense."""
+        return self._channel is not None and self._channel.has_failed(self._step)
 
 
-ALONE = Processes()
-"""A job of one process."""
+SINGLE_PROCESS = DistributedJob()
+"""The job of a single process: nothing is exchanged."""
 
 
-def current_processes() -> Processes:
-    """The processes of this job, as the environment that its launcher set describes them.
+def current_job() -> DistributedJob:
+    """Join the job that the environment describes, as its launcher set it; the job of one process without a launcher.
 
     Raises:
         CircusError: the environment speaks of several processes but was not set by a launcher.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
-        return ALONE
+        return SINGLE_PROCESS
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise CircusError(
@@ -155,7 +157,7 @@ def current_processes() -> Processes:
 
 
 def claim_device(device: str | None = None) -> str | None:
-    """The device of this process: under a launcher, on a machine with GPUs, the one of its local rank.
+    """Choose the device of this process: under a launcher, on a machine with GPUs, the one of its local rank.
 
     It becomes torch's current device too, so that `cuda` means it. Where there are fewer GPUs than processes they are
     shared, as accelerate does it.
@@ -175,8 +177,8 @@ def claim_device(device: str | None = None) -> str | None:
 
 
 @functools.cache
-def _joined() -> Processes:
-    """Join the job's process group, once a process: every process has to take part in it."""
+def _joined() -> DistributedJob:
+    """Join the process group of the job, once per process: every process has to take part in it."""
     import torch
     from accelerate import PartialState  # type: ignore[import-untyped]
     from torch import distributed
@@ -186,9 +188,9 @@ def _joined() -> Processes:
     expected = int(os.environ["WORLD_SIZE"])
     if state.num_processes != expected:
         raise CircusError(f"the launcher speaks of {expected} processes, but accelerate sees {state.num_processes}")
-    group = distributed.new_group(backend="gloo", timeout=_PATIENCE)
+    group = distributed.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
     atexit.register(_leave)
-    return Processes(state.process_index, state.num_processes, _Gloo(group, is_main=state.process_index == 0))
+    return DistributedJob(state.process_index, state.num_processes, _Gloo(group, is_main=state.process_index == 0))
 
 
 def _leave() -> None:
@@ -201,7 +203,7 @@ def _leave() -> None:
 
 
 class _Gloo:
-    """Talks over a gloo group, and warns through a small store that the main process keeps.
+    """Exchange objects over a gloo group, and signal failures through a small store of the main process.
 
     Args:
         group: of all processes.
@@ -232,10 +234,10 @@ class _Gloo:
             ) from error
         return told
 
-    def warn(self, step: int) -> None:
+    def signal_failure(self, step: int) -> None:
         self._board.set(str(step), "failed")
 
-    def warned(self, step: int) -> bool:
+    def has_failed(self, step: int) -> bool:
         try:
             return bool(self._board.check([str(step)]))
         except RuntimeError:  # the main process, which keeps the board, is gone

@@ -1,8 +1,12 @@
-"""The one exception family of circus-bench, and the way its messages name ids."""
+"""Define the one exception family of circus-bench, and find and name ids for its messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 
 class CircusError(Exception):
@@ -13,19 +17,19 @@ class CircusError(Exception):
 
 
 class BenchmarkError(CircusError):
-    """A benchmark contradicts itself: duplicate ids, targets outside the gallery, empty texts, ..."""
+    """Contradiction within a benchmark: duplicate ids, targets outside the gallery, empty texts, ..."""
 
 
 class ImageError(CircusError):
-    """An image is missing or cannot be decoded."""
+    """Missing image, or one that cannot be decoded."""
 
 
 class EmbeddingError(CircusError):
-    """An encoder produced embeddings that cannot be ranked, or none where some were due."""
+    """Embeddings that cannot be ranked, or that an encoder failed to give."""
 
 
 class RefusedError(EmbeddingError):
-    """A model refused some inputs for good: a service that finds an image unsafe, say. All others have their vectors.
+    """Refusal of some inputs for good, by a service that finds an image unsafe, say. All others have their vectors.
 
     Attributes:
         reasons: what was said, by the name of the input, or by its position where it has none.
@@ -34,27 +38,37 @@ class RefusedError(EmbeddingError):
     def __init__(self, model: str, reasons: Mapping[int | str, str]) -> None:
         named = [f"{f'input {name}' if isinstance(name, int) else name}: {reasons[name]}" for name in reasons]
         super().__init__(
-            f"{model} refused inputs ({some(named)}); the others are kept. Leave these out with "
+            f"{model} refused inputs ({format_ids(named)}); the others are kept. Leave these out with "
             f"`Benchmark.without_images`, or run again if the refusal looks like an accident"
         )
         self.reasons = dict(reasons)
 
 
 class FormatError(CircusError):
-    """A file does not follow the schema that its reader expects."""
+    """Violation of the schema that the reader of a file expects."""
 
 
 class MismatchError(CircusError):
-    """Files of different benchmarks, protocols or models were about to be mixed."""
+    """Attempt to mix files of different benchmarks, protocols or models."""
 
 
-def some(ids: Iterable[object], *, shown: int = 5) -> str:
-    """Name the first few ids and the count of all.
+def duplicates(values: Iterable[T]) -> list[T]:
+    """List the values that occur more than once, each of them once, in the order of their first occurrence.
 
     Example:
-        >>> some(["a", "b"])
+        >>> duplicates("abcacb")
+        ['a', 'b', 'c']
+    """
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def format_ids(ids: Iterable[object], *, shown: int = 5) -> str:
+    """Format the first few ids and the count of all, for a message.
+
+    Example:
+        >>> format_ids(["a", "b"])
         "2: 'a', 'b'"
-        >>> some(range(7))
+        >>> format_ids(range(7))
         '7: 0, 1, 2, 3, 4, ...'
     """
     listed = list(ids)

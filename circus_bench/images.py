@@ -1,14 +1,14 @@
-"""Image bytes to RGB pixels, under written rules.
+"""Decode images to RGB under written rules, compute their digests, and read and write them in files and parquet.
 
-A file is decoded in the same way everywhere, so that its digest means the same everywhere:
+A file is decoded in the same way on every machine, so that its digest means the same on all of them:
 
 1. The first frame of an animation or multi-page file is used (flag `animated`).
 2. The EXIF orientation is applied. Metadata that cannot be read are ignored (flag `broken_metadata`).
-3. 16-bit grey is rescaled by its bit depth; other integer or float modes wider than 8 bits are refused, for their
+3. 16-bit gray is rescaled by its bit depth; other integer or float modes wider than 8 bits are refused, for their
    range is unknown.
 4. Transparency, in a channel or a palette, is composited over white (flag `alpha`).
-5. CMYK and YCCK (flag `cmyk`), palette and grey are converted to RGB. ICC profiles are ignored.
-6. An image with a side under `MIN_SIDE` pixels is centred on white (flag `padded`): image processors mistake a side of
+5. CMYK and YCCK (flag `cmyk`), palette and gray are converted to RGB. ICC profiles are ignored.
+6. An image with a side under `MIN_SIDE` pixels is centered on white (flag `padded`): image processors mistake a side of
    1 or 3 pixels for the channel axis.
 
 What cannot be decoded in full (empty, not an image, truncated, corrupt, too large) is an `UnreadableImageError` with a
@@ -21,18 +21,19 @@ import hashlib
 import io
 import struct
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from circus_bench.distributed import ALONE, Processes
+from circus_bench._typing import StrPath
+from circus_bench.distributed import SINGLE_PROCESS, DistributedJob
 from circus_bench.errors import FormatError, ImageError
-from circus_bench.io import open_parquet, write_row_groups
+from circus_bench.io import open_parquet, read_parquet, write_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ _METADATA_ERRORS = (UnicodeDecodeError, SyntaxError, ValueError, KeyError, TypeE
 
 
 class Unreadable(StrEnum):
-    """Why an image is in quarantine."""
+    """Reason why an image cannot be decoded."""
 
     MISSING = "missing"
     EMPTY = "empty"
@@ -66,7 +67,7 @@ class Unreadable(StrEnum):
 
 
 class ImageFlag(StrEnum):
-    """What a reader of the result should know about how an image was decoded."""
+    """Notable fact about the way an image was decoded."""
 
     ANIMATED = "animated"
     ALPHA = "alpha"
@@ -78,7 +79,7 @@ class ImageFlag(StrEnum):
 
 
 class UnreadableImageError(ImageError):
-    """An image cannot be decoded in full.
+    """Failure to decode an image in full.
 
     Attributes:
         reason: the class of the failure.
@@ -91,7 +92,7 @@ class UnreadableImageError(ImageError):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An RGB image and the flags raised while decoding it."""
+    """RGB image and the flags raised while decoding it."""
 
     image: Image.Image
     flags: frozenset[ImageFlag]
@@ -99,7 +100,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What is known of a decodable image without keeping its pixels.
+    """Facts about a decodable image.
 
     Attributes:
         digest: see `digest`.
@@ -121,15 +122,23 @@ class ImageInfo:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The outcome of decoding a set of images once.
+    """Outcome of decoding a set of images once.
 
     Attributes:
-        readable: image id to its facts.
-        unreadable: image id to the reason of its quarantine.
+        readable: facts by image id.
+        unreadable: reasons by image id.
     """
 
     readable: Mapping[str, ImageInfo]
     unreadable: Mapping[str, Unreadable]
+
+    def covers(self, ids: Iterable[str]) -> bool:
+        """Tell whether the facts of all these images are known."""
+        return all(image_id in self.readable or image_id in self.unreadable for image_id in ids)
+
+    def __repr__(self) -> str:
+        """Name the counts rather than each image."""
+        return f"Inspection({len(self.readable):,} readable, {len(self.unreadable):,} unreadable images)"
 
 
 def decode(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Decoded:
@@ -165,7 +174,7 @@ def decode(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Decoded:
 
 
 def digest(image: Image.Image) -> str:
-    """SHA-256 over mode, size and pixels: equal for equal pictures, whatever file they came from.
+    """Hash mode, size and pixels with SHA-256: equal for equal pixels, whatever file they came from.
 
     Example:
         >>> digest(black((100, 50))) == digest(black((50, 100)))
@@ -176,7 +185,7 @@ def digest(image: Image.Image) -> str:
 
 
 def black(size: tuple[int, int]) -> Image.Image:
-    """The all-black RGB image of `size` = (width, height) that stands in for a reference in the text-only condition."""
+    """Make the black RGB image of `size` = (width, height) that replaces a reference in the text-only condition."""
     return Image.new("RGB", size)
 
 
@@ -186,16 +195,16 @@ def inspect_images(
     *,
     trust_records: bool = True,
     advance: Callable[[], object] = lambda: None,
-    processes: Processes = ALONE,
+    job: DistributedJob = SINGLE_PROCESS,
 ) -> Inspection:
-    """Decode every image once and keep its facts, or the reason why it cannot be decoded.
+    """Decode every image once and collect its facts, or the reason why it cannot be decoded.
 
     Args:
         images: image id to the bytes of its file.
         ids: the images wanted. An id absent from `images` is `Unreadable.MISSING`.
         trust_records: take the facts that `ParquetImages` recorded when it was written, without decoding again.
         advance: called after each image, for a progress bar.
-        processes: those that share the work; every one of them has to call this.
+        job: the processes that share the work; every one of them has to call this.
     """
     wanted = list(dict.fromkeys(ids))
     recorded = images.inspection if trust_records and isinstance(images, ParquetImages) else Inspection({}, {})
@@ -205,8 +214,8 @@ def inspect_images(
         advance()
 
     def inspect_share() -> dict[str, ImageInfo | Unreadable]:
-        # Neighbours lie together in most files, so a share is a run of them.
-        first, last = (len(unknown) * rank // processes.count for rank in (processes.rank, processes.rank + 1))
+        # Neighbors lie together in most files, so a share is a run of them.
+        first, last = (len(unknown) * rank // job.count for rank in (job.rank, job.rank + 1))
         found: dict[str, ImageInfo | Unreadable] = {}
         for image_id in unknown[first:last]:
             found[image_id] = _facts(images.get(image_id))
@@ -215,7 +224,7 @@ def inspect_images(
             advance()
         return found
 
-    for part in processes.everywhere("decoding images", inspect_share) if unknown else ():
+    for part in job.run_on_all("decoding images", inspect_share) if unknown else ():
         facts |= part
     found = {image_id: facts[image_id] for image_id in wanted}
     return Inspection(
@@ -225,24 +234,24 @@ def inspect_images(
 
 
 class ImageFiles(Mapping[str, bytes]):
-    """Images that lie in files: id to path. The bytes are read when asked for.
+    """Read images from files, when they are asked for.
 
     Args:
-        paths: image id to file path. A path that does not exist counts as absent.
+        paths: file paths by image id. A path that does not exist counts as absent.
     """
 
-    def __init__(self, paths: Mapping[str, Path]) -> None:
-        self._paths = dict(paths)
+    def __init__(self, paths: Mapping[str, StrPath]) -> None:
+        self._paths = {image_id: Path(path) for image_id, path in paths.items()}
 
     @classmethod
     def folder(
         cls,
-        folder: Path,
+        folder: StrPath,
         *,
         suffixes: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".webp"),
         image_id: Callable[[Path], str | None] = lambda path: path.stem,
     ) -> ImageFiles:
-        """Take every image file under `folder`, at any depth.
+        """Collect every image file under `folder`, at any depth.
 
         Args:
             folder: the folder.
@@ -253,6 +262,7 @@ class ImageFiles(Mapping[str, bytes]):
         Raises:
             ImageError: two files share an id, or the folder does not exist.
         """
+        folder = Path(folder)
         if not folder.is_dir():
             raise ImageError(f"{folder}: no such folder of images")
         paths: dict[str, Path] = {}
@@ -264,6 +274,10 @@ class ImageFiles(Mapping[str, bytes]):
                 raise ImageError(f"{folder}: {paths[identifier]} and {path} share the id {identifier!r}")
             paths[identifier] = path
         return cls(paths)
+
+    def __contains__(self, image_id: object) -> bool:
+        path = self._paths.get(image_id) if isinstance(image_id, str) else None
+        return path is not None and path.is_file()
 
     def __getitem__(self, image_id: str) -> bytes:
         try:
@@ -279,52 +293,80 @@ class ImageFiles(Mapping[str, bytes]):
 
 
 class ParquetImages(Mapping[str, bytes]):
-    """Images in a parquet file, as `write` makes it. Only a few row groups are in memory at a time.
+    """Read images from parquet files; only a few row groups are in memory at a time.
 
-    Attributes:
-        inspection: the facts recorded when the file was written.
+    Args:
+        columns: of each file the path, the column of ids, and that of the images: bytes, or structs with a field
+            `bytes`. An id may occur again: its first image counts.
+        inspection: the facts recorded when the images were written; empty where none were.
     """
 
     _KEPT_GROUPS = 8
     _ROWS_PER_GROUP = 64
 
-    def __init__(self, path: Path) -> None:
-        columns = ["id", "digest", "width", "height", "flags", "unreadable"]
-        self._file = open_parquet(path, schema=_image_schema())
-        self._groups: dict[int, Mapping[str, bytes]] = {}
-        self._group_of: dict[str, int] = {}
-        readable: dict[str, ImageInfo] = {}
-        unreadable: dict[str, Unreadable] = {}
-        try:
-            for group in range(self._file.num_row_groups):
-                for row in self._file.read_row_group(group, columns=columns).to_pylist():
-                    if row["unreadable"] != Unreadable.MISSING:
-                        self._group_of[row["id"]] = group
-                    if row["unreadable"]:
-                        unreadable[row["id"]] = Unreadable(row["unreadable"])
-                    else:
-                        flags = frozenset(map(ImageFlag, row["flags"]))
-                        readable[row["id"]] = ImageInfo(row["digest"], row["width"], row["height"], flags)
-        except (TypeError, ValueError) as error:
-            raise FormatError(f"{path}: {error}; see docs/formats.md") from error
-        self.inspection = Inspection(readable, unreadable)
+    def __init__(self, columns: Iterable[tuple[StrPath, str, str]], *, inspection: Inspection) -> None:
+        import pyarrow as pa
+
+        self.inspection = inspection
+        self._columns: list[tuple[Any, str, str]] = []
+        self._paths: list[Path] = []
+        self._groups: dict[tuple[int, int], Mapping[str, bytes]] = {}
+        self._group_of: dict[str, tuple[int, int]] = {}
+        for number, (path, ids, images) in enumerate(columns):
+            file = open_parquet(path, schema=pa.schema([(ids, pa.null()), (images, pa.null())]))  # names alone count
+            self._columns.append((file, ids, images))
+            self._paths.append(Path(path))
+            for group in range(file.num_row_groups):
+                held = self._read(number, group, ids)[ids].to_pylist()
+                if _has_nulls(file.metadata.row_group(group), images):
+                    held = [image_id for image_id, data in self._load((number, group)).items() if data is not None]
+                for image_id in held:
+                    self._group_of.setdefault(image_id, (number, group))
 
     @classmethod
-    def write(cls, path: Path, images: Mapping[str, bytes], *, inspection: Inspection) -> None:
+    def load(cls, path: StrPath) -> ParquetImages:
+        """Open a file that `write` made.
+
+        Raises:
+            FormatError: the file is missing, or no such table.
+        """
+        return cls([(path, "id", "bytes")], inspection=read_image_facts(path))
+
+    @classmethod
+    def write(cls, path: StrPath, images: Mapping[str, bytes], *, inspection: Inspection) -> None:
         """Write the inspected images with their original bytes, unreadable ones too, and with what was found."""
+        import pyarrow as pa
+
         ids = [*inspection.readable, *inspection.unreadable]
+        schema = image_schema(with_bytes=True)
         groups = (ids[start : start + cls._ROWS_PER_GROUP] for start in range(0, len(ids), cls._ROWS_PER_GROUP))
-        tables = (_image_table([_image_row(i, images.get(i), inspection) for i in group]) for group in groups)
-        write_row_groups(path, tables, schema=_image_schema())
+        rows = ([{**_fact_row(i, inspection), "bytes": images.get(i)} for i in group] for group in groups)
+        write_row_groups(path, (pa.Table.from_pylist(group, schema=schema) for group in rows), schema=schema)
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self._group_of  # without reading the image, as the inherited one would
 
     def __getitem__(self, image_id: str) -> bytes:
-        group = self._group_of[image_id]
-        if group not in self._groups:
+        place = self._group_of[image_id]
+        if place not in self._groups:
             while len(self._groups) >= self._KEPT_GROUPS:
                 self._groups.pop(next(iter(self._groups)))
-            table = self._file.read_row_group(group, columns=["id", "bytes"])
-            self._groups[group] = dict(zip(table["id"].to_pylist(), table["bytes"].to_pylist(), strict=True))
-        return self._groups[group][image_id]
+            self._groups[place] = {name: data for name, data in self._load(place).items() if data is not None}
+        return self._groups[place][image_id]
+
+    def _load(self, place: tuple[int, int]) -> dict[str, bytes | None]:
+        _, ids, images = self._columns[place[0]]
+        table = self._read(*place, ids, images)
+        held = (image["bytes"] if isinstance(image, dict) else image for image in table[images].to_pylist())
+        return dict(zip(table[ids].to_pylist(), held, strict=True))
+
+    def _read(self, number: int, group: int, *columns: str) -> pa.Table:
+        import pyarrow as pa
+
+        try:
+            return self._columns[number][0].read_row_group(group, columns=list(columns))
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{self._paths[number]}: damaged ({error}); make or download it again") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._group_of)
@@ -333,13 +375,52 @@ class ParquetImages(Mapping[str, bytes]):
         return len(self._group_of)
 
 
-def _image_schema() -> pa.Schema:
+def _has_nulls(group: Any, images: str) -> bool:
+    """Tell whether a row group lacks images, by the statistics in its file, which are read without the images."""
+    chunks = (group.column(place) for place in range(group.num_columns))
+    held = [chunk.statistics for chunk in chunks if chunk.path_in_schema in {images, f"{images}.bytes"}]
+    return not all(found is not None and found.has_null_count and found.null_count == 0 for found in held)
+
+
+def write_image_facts(path: StrPath, inspection: Inspection) -> None:
+    """Write what an inspection found, one row per image: digest, width, height and flags, or why it is unreadable."""
+    import pyarrow as pa
+
+    schema = image_schema(with_bytes=False)
+    rows = [_fact_row(i, inspection) for i in (*inspection.readable, *inspection.unreadable)]
+    write_row_groups(path, [pa.Table.from_pylist(rows, schema=schema)], schema=schema)
+
+
+def read_image_facts(path: StrPath) -> Inspection:
+    """Read the facts that `write_image_facts` or `ParquetImages.write` recorded.
+
+    Raises:
+        FormatError: the file is missing, or no such table.
+    """
+    schema = image_schema(with_bytes=False)
+    rows = read_parquet(path, schema=schema).to_pylist()
+    readable: dict[str, ImageInfo] = {}
+    unreadable: dict[str, Unreadable] = {}
+    try:
+        for row in rows:
+            if row["unreadable"]:
+                unreadable[row["id"]] = Unreadable(row["unreadable"])
+            else:
+                flags = frozenset(map(ImageFlag, row["flags"]))
+                readable[row["id"]] = ImageInfo(row["digest"], row["width"], row["height"], flags)
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{path}: {error}; see docs/formats.md") from error
+    return Inspection(readable, unreadable)
+
+
+def image_schema(*, with_bytes: bool) -> pa.Schema:
+    """Return the schema of a table of images or, without their bytes, of facts about images."""
     import pyarrow as pa
 
     return pa.schema(
         [
             ("id", pa.string()),
-            ("bytes", pa.large_binary()),
+            *([("bytes", pa.large_binary())] if with_bytes else []),
             ("digest", pa.string()),
             ("width", pa.int32()),
             ("height", pa.int32()),
@@ -349,18 +430,12 @@ def _image_schema() -> pa.Schema:
     )
 
 
-def _image_row(image_id: str, data: bytes | None, inspection: Inspection) -> dict[str, object]:
+def _fact_row(image_id: str, inspection: Inspection) -> dict[str, object]:
     info = inspection.readable.get(image_id)
     if info is None:
-        return {"id": image_id, "bytes": data, "unreadable": inspection.unreadable[image_id].value}
+        return {"id": image_id, "unreadable": inspection.unreadable[image_id].value}
     facts = {"digest": info.digest, "width": info.width, "height": info.height, "flags": sorted(info.flags)}
-    return {"id": image_id, "bytes": data, **facts}
-
-
-def _image_table(rows: Sequence[Mapping[str, object]]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(rows, schema=_image_schema())
+    return {"id": image_id, **facts}
 
 
 def _facts(data: bytes | None) -> ImageInfo | Unreadable:
@@ -406,7 +481,7 @@ def _load(image: Image.Image) -> None:
 
 
 def _orientation(image: Image.Image) -> tuple[int, bool]:
-    """The EXIF orientation (1 when there is none), and whether all metadata could be read."""
+    """Read the EXIF orientation (1 when there is none); returns also whether all metadata could be read."""
     orientation, complete = 1, True
     with warnings.catch_warnings(record=True) as complaints:
         warnings.simplefilter("always")
@@ -429,11 +504,11 @@ def _to_rgb(image: Image.Image, flags: set[ImageFlag]) -> Image.Image:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         flags.add(ImageFlag.SIXTEEN_BIT)
         values = np.asarray(image).astype(np.uint32)
-        grey = ((values + 128) // 257).astype(np.uint8)
+        gray = ((values + 128) // 257).astype(np.uint8)
         if (transparent := image.info.get("transparency")) is not None:
             flags.add(ImageFlag.ALPHA)
-            grey[values == transparent] = 255
-        return Image.fromarray(grey).convert("RGB")
+            gray[values == transparent] = 255
+        return Image.fromarray(gray).convert("RGB")
     if image.mode in {"I", "F"}:
         raise UnreadableImageError(Unreadable.UNKNOWN_RANGE, f"{image.format} of mode {image.mode}")
     if image.mode == "CMYK":  # Pillow decodes YCCK to it too

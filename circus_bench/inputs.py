@@ -1,4 +1,4 @@
-"""What an encoder is shown: inputs with the digest of their content, as a dataset in mteb's form."""
+"""Build the inputs of an encoder, with the digest of their content, as a dataset in the form of mteb."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
-    """What inputs are encoded as.
+class InputSpec:
+    """Condition and prompt under which inputs are encoded.
 
     Attributes:
-        condition: that of queries; None for the gallery.
-        instruction: the encoder is given with them, or an empty string.
+        condition: of queries; None for the gallery.
+        instruction: the encoder gets it with them, or an empty string.
     """
 
     condition: Condition | None
@@ -36,7 +36,7 @@ class Role:
 
     @property
     def category(self) -> Literal["i2i", "it2i"]:
-        """The category of mteb's task."""
+        """Category of mteb's task."""
         return "i2i" if self.condition is Condition.IMAGE_ONLY else "it2i"
 
     @property
@@ -47,22 +47,22 @@ class Role:
         return PromptType.query if self.condition else PromptType.document
 
 
-def role_of(benchmark: Benchmark, condition: Condition | None) -> Role:
-    """The role of a benchmark's queries under a condition, or of its gallery."""
+def input_spec(benchmark: Benchmark, condition: Condition | None) -> InputSpec:
+    """Specify how a benchmark's queries are encoded under a condition, or its gallery."""
     instructed = condition not in (None, Condition.IMAGE_ONLY)
-    return Role(condition, benchmark.protocol.instruction if instructed else "")
+    return InputSpec(condition, benchmark.protocol.instruction if instructed else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One thing to encode.
+    """Image, text, or both, to be encoded to one vector.
 
     Attributes:
-        image: id of the image that is shown, or that the black one stands for.
-        image_digest: of the image shown.
-        size: its width and height.
-        is_black: whether it is black.
-        text: the text shown, or None.
+        image: id of the image, or of the reference that a black image replaces.
+        image_digest: digest of the image as the encoder gets it.
+        size: width and height.
+        is_black: whether the encoder gets a black image.
+        text: the text, or None.
     """
 
     image: str
@@ -73,23 +73,23 @@ class Input:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all that the encoder is shown."""
+        """SHA-256 over image and text: the key of the embedding cache."""
         if self.text is None:
             return self.image_digest
         return hashlib.sha256(f"{self.image_digest}\n{self.text}".encode()).hexdigest()
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return self.image if self.text is None else f"{self.image} + {self.text!r}"
 
 
 def inputs_of(benchmark: Benchmark, condition: Condition | None, infos: Mapping[str, ImageInfo]) -> list[Input]:
-    """What an encoder is shown of the queries under a condition, or of the gallery.
+    """Build the inputs for the queries under a condition, or for the gallery.
 
     Args:
         benchmark: the benchmark.
-        condition: that of the queries; None for the gallery.
+        condition: of the queries; None for the gallery.
         infos: facts of its images, by id.
     """
     if condition is None:
@@ -98,7 +98,7 @@ def inputs_of(benchmark: Benchmark, condition: Condition | None, infos: Mapping[
 
 
 def query_input(query: Query, condition: Condition, info: ImageInfo) -> Input:
-    """What an encoder is shown of a query under a condition; `info` has the facts of its reference."""
+    """Build the input for a query under a condition; `info` has the facts of its reference."""
     if condition is Condition.TEXT_ONLY:
         return Input(query.reference, _black_digest(info.size), info.size, is_black=True, text=query.text)
     text = query.text if condition is Condition.MULTIMODAL else None
@@ -111,7 +111,7 @@ def _black_digest(size: tuple[int, int]) -> str:
 
 
 class Inputs:
-    """A map-style dataset of inputs, with the `features` by which mteb's encoders see what there is."""
+    """Map-style dataset of inputs, with the `features` by which mteb's encoders see what there is."""
 
     def __init__(self, inputs: Sequence[Input], images: Mapping[str, bytes]) -> None:
         from datasets import Features, Image, Value
@@ -135,24 +135,24 @@ class Inputs:
 
 
 def collate(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Make a batch of rows, in mteb's form: a list a column."""
+    """Collate rows to a batch in mteb's form: one list per column."""
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def task_of(benchmark: Benchmark, role: Role) -> TaskMetadata:
-    """Make the metadata by which mteb's encoders find category and prompt."""
+def task_of(benchmark: Benchmark, spec: InputSpec) -> TaskMetadata:
+    """Build the metadata by which mteb's encoders find category and prompt."""
     from mteb import TaskMetadata
 
-    # mteb's encoders look prompts up by the task's name and find none under this one: where a role has no instruction,
+    # mteb's encoders look prompts up by the task's name and find none under this one: where a spec has no instruction,
     # the default prompt of a registered task must not take its place.
     return TaskMetadata(
         name=f"CIRCUS-{benchmark.name}",
         description=f"Composed image retrieval on {benchmark.name} under protocol {benchmark.protocol.id}.",
         dataset={"path": benchmark.name, "revision": benchmark.fingerprint.annotations},
         type="Any2AnyRetrieval",
-        category=role.category,
+        category=spec.category,
         modalities=["text", "image"],
         eval_langs=["eng-Latn"],
         main_score="hit_rate_at_10",
-        prompt=cast("PromptDict", {"query": role.instruction}) if role.instruction else None,
+        prompt=cast("PromptDict", {"query": spec.instruction}) if spec.instruction else None,
     )

@@ -1,28 +1,33 @@
-"""Writing files: atomically, and so that the same content gives the same bytes."""
+"""Read and write files: atomically, and so that the same content gives the same bytes."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from circus_bench._typing import StrPath
 from circus_bench.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+T = TypeVar("T")
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: StrPath) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it over `path` when the block succeeds.
 
     A reader sees the old file or the whole new one, never a part of it.
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -32,13 +37,13 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: StrPath, text: str) -> None:
     """Write UTF-8 text atomically."""
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: StrPath, content: Mapping[str, Any]) -> None:
     """Write strict JSON (no NaN) with sorted keys."""
     write_text(path, to_json(content) + "\n")
 
@@ -48,14 +53,25 @@ def to_json(content: Any) -> str:
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def to_plain(value: Any) -> Any:
+    """Convert dataclasses, also nested ones, to plain dicts for strict JSON; a `to_dict` method has precedence."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(entry) for key, entry in value.items()}
+    return [to_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def read_json(path: StrPath) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
         FormatError: the file is missing, is not JSON, or holds no object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FormatError(f"{path}: no such file") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -65,27 +81,47 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
+def parse_as(kind: type[T], content: Any, *, where: StrPath) -> T:
+    """Build a dataclass, or another type that pydantic knows, from JSON content; every value has to be of its type.
+
+    Args:
+        kind: the type; keys that it does not have are ignored.
+        content: as `read_json` gives it.
+        where: file, and place in it, for messages.
+
+    Raises:
+        FormatError: names the fields that are missing or of another type.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}, found {e['input']!r:.100}" for e in error.errors()]
+        raise FormatError(f"{where}: {'; '.join(wrong)}; see docs/formats.md") from error
+
+
+def write_parquet(path: StrPath, table: pa.Table) -> None:
     """Write a parquet file whose bytes follow from the table alone."""
     write_row_groups(path, [table], schema=table.schema)
 
 
-def write_row_groups(path: Path, groups: Iterable[pa.Table], *, schema: pa.Schema) -> None:
+def write_row_groups(path: StrPath, groups: Iterable[pa.Table], *, schema: pa.Schema) -> None:
     """Write a parquet file of one row group per table; only one of them needs to be in memory at a time."""
     import pyarrow.parquet as pq
 
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for group in groups:
             writer.write_table(group)
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+def sha256(path: StrPath) -> str:
+    """Hash the bytes of a file with SHA-256; returns the hex digest."""
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_parquet(path: Path, *, schema: pa.Schema) -> pq.ParquetFile:
+def open_parquet(path: StrPath, *, schema: pa.Schema) -> pq.ParquetFile:
     """Open a parquet file that has at least the columns of `schema`; nothing is read yet.
 
     Raises:
@@ -106,7 +142,7 @@ def open_parquet(path: Path, *, schema: pa.Schema) -> pq.ParquetFile:
     return file
 
 
-def read_parquet(path: Path, *, schema: pa.Schema) -> pa.Table:
+def read_parquet(path: StrPath, *, schema: pa.Schema) -> pa.Table:
     """Read the columns of `schema` from a parquet file, cast to its types. The file's own metadata are kept.
 
     Raises:

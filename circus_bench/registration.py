@@ -1,4 +1,4 @@
-"""Registers the models, tasks and benchmarks of circus-bench with mteb.
+"""Register the models, tasks and benchmarks of circus-bench with mteb.
 
 An installed circus-bench does this by itself when mteb is imported (see `build_backend/circus_bench_mteb_hook.py`);
 `circus-bench mteb` does it on purpose. Repeating a step is harmless. Each step needs `mteb` to be fully imported.
@@ -19,11 +19,11 @@ def register() -> None:
 
 def register_models() -> None:
     """Let `mteb.get_model` and `mteb run -m` know our models; under a launcher, each process claims its GPU."""
-    from circus_bench import models
     from circus_bench.distributed import claim_device
+    from circus_bench.models.loading import register as register_all
 
     claim_device()  # `mteb run` loads every process's model on "cuda", before a task is asked
-    models.register()
+    register_all()
 
 
 def register_tasks() -> None:
@@ -38,5 +38,5 @@ def register_benchmarks() -> None:
 
 
 def _registry() -> Any:
-    """The registry of `tasks/`, which becomes a part of the package when it is installed."""
+    """Import the registry of `tasks/`, which becomes a part of the package when it is installed."""
     return importlib.import_module("circus_bench.tasks.registry")

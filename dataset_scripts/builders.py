@@ -1,11 +1,11 @@
-"""`datasets` builders that make the rows of a dataset folder without the folder.
+"""Build the rows of a dataset folder with `datasets`, without the folder.
 
 Loading scripts are gone from `datasets`; a builder is used directly:
 
 Example:
-    >>> from circus_bench.hub.tables import Part
+    >>> from circus_bench.hub.tables import LabelledBenchmark
     >>> from circus_bench.sources.scenes import scenes
-    >>> builder = builder_of(Part(scenes(queries=40, gallery=400)))
+    >>> builder = make_builder(LabelledBenchmark(scenes(queries=40, gallery=400)))
     >>> builder.config.name, next(iter(builder.as_streaming_dataset("test")))["query_id"]
     ('scenes_full', 'q-0000')
 """
@@ -15,16 +15,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import datasets
 
 from circus_bench import __version__
-from circus_bench.hub.tables import SPLIT, Part, Table, config_name, features, rows
+from circus_bench._typing import StrPath
+from circus_bench.hub.tables import SPLIT, LabelledBenchmark, Table, config_name, features, rows
 from circus_bench.hub.writer import part_head
 from circus_bench.io import to_json
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 
 
 @dataclass
@@ -32,13 +32,13 @@ class CircusConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets ha
     """One configuration: a table of a subset of a benchmark.
 
     Attributes:
-        part: the benchmark and its verdicts.
-        subset: one of the part's.
+        labelled: the benchmark and its labels.
+        subset: one of those that the labels give.
         table: which table.
         with_images: give the original bytes of the images.
     """
 
-    part: Part | None = None
+    labelled: LabelledBenchmark | None = None
     subset: Subset = Subset.FULL
     table: Table = Table.ROWS
     with_images: bool = False
@@ -49,12 +49,9 @@ class CircusConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets ha
         custom_features: datasets.Features | None = None,  # noqa: ARG002
     ) -> str:
         """Name the cache after what the rows follow from, not after the objects that hold it."""
-        known = self.part.verdict_of if self.part else {}
-        facts = [
-            part_head(self.part) if self.part else None,
-            self.with_images,
-            [repr(known[key]) for key in sorted(known)],
-        ]
+        known = self.labelled.label_of if self.labelled else {}
+        head = part_head(self.labelled) if self.labelled else None
+        facts = [head, self.with_images, [repr(known[key]) for key in sorted(known)]]
         return f"{self.name}-{hashlib.sha256(to_json(facts).encode()).hexdigest()[:16]}"
 
 
@@ -74,32 +71,32 @@ class CircusBuilder(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
         config = self.config
-        assert config.part is not None
-        yield from enumerate(rows(config.part, config.subset, config.table, with_images=config.with_images))
+        assert config.labelled is not None
+        yield from enumerate(rows(config.labelled, config.subset, config.table, with_images=config.with_images))
 
 
-def builder_of(
-    part: Part,
+def make_builder(
+    labelled: LabelledBenchmark,
     subset: Subset | str = Subset.FULL,
     *,
     table: Table = Table.ROWS,
     with_images: bool = False,
-    cache_dir: Path | None = None,
+    cache_dir: StrPath | None = None,
 ) -> CircusBuilder:
-    """The builder of one configuration.
+    """Make the builder of one configuration.
 
     Args:
-        part: the benchmark and its verdicts.
-        subset: one of the part's.
+        labelled: the benchmark and its labels.
+        subset: one of those that the labels give.
         table: which table.
-        with_images: give the original bytes of the images; mind their licence before passing them on.
+        with_images: give the original bytes of the images; mind their license before passing them on.
         cache_dir: where the rows are kept; that of `datasets` by default.
     """
     subset = Subset(subset)
     return CircusBuilder(
         cache_dir=cache_dir and str(cache_dir),
-        config_name=config_name(part.name, subset, table),
-        part=part,
+        config_name=config_name(labelled.name, subset, table),
+        labelled=labelled,
         subset=subset,
         table=table,
         with_images=with_images,

@@ -1,4 +1,4 @@
-"""`python -m circus_bench.dataset_scripts.publish DIR --repo ORG/circus`: `circus-bench publish` by itself."""
+"""`python -m circus_bench.dataset_scripts.publish DIR --repo ORG/circus`: `circus-bench data publish` by itself."""
 
 from __future__ import annotations
 

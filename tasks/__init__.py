@@ -1,5 +1,5 @@
-"""The MTEB task classes of circus-bench; installed as `circus_bench.tasks`.
+"""Define the MTEB task classes of circus-bench; installed as `circus_bench.tasks`.
 
-One file a task, with its metadata; the logic is in `circus_bench.tasks.retrieval`. `circus_bench.registration` makes
+One file per task, with its metadata; the logic is in `circus_bench.tasks.retrieval`. `circus_bench.registration` makes
 them known to mteb.
 """

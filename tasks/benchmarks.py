@@ -1,4 +1,4 @@
-"""The benchmarks `CIRCUS` and `RMIR`, for `mteb run -b`."""
+"""Define the MTEB benchmarks `CIRCUS` and `RMIR`, for `mteb run -b`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from circus_bench.tasks.rmir import RMIR
 
 
 def circus() -> Benchmark:
-    """The four benchmarks of the CIRCUS paper."""
+    """Make the benchmark of the CIRCUS paper: its four tasks."""
     tasks = (CircusCIRR(), CircusFashionIQ(), CircusLaSCo(), CircusCIRCO())
     return Benchmark(
         name="CIRCUS",
@@ -28,7 +28,7 @@ def circus() -> Benchmark:
 
 
 def rmir() -> Benchmark:
-    """RMIR alone."""
+    """Make the benchmark of RMIR alone."""
     task = RMIR()
     return Benchmark(
         name="RMIR",

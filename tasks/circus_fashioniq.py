@@ -1,8 +1,9 @@
-"""CIRCUS on FashionIQ."""
+"""Declare the MTEB task `CIRCUS-FashionIQ`."""
 
 from __future__ import annotations
 
-from circus_bench.tasks.metadata import CITATION, REPOSITORY, REVISION, SUBSETS, TaskMetadata
+from circus_bench.sources.fashioniq import INSTRUCTION
+from circus_bench.tasks.metadata import CITATION, it2i_metadata
 from circus_bench.tasks.retrieval import ComposedRetrieval
 
 
@@ -10,7 +11,7 @@ class CircusFashionIQ(ComposedRetrieval):
     """See `ComposedRetrieval`."""
 
     protocol = "fashioniq/circus"
-    metadata = TaskMetadata(
+    metadata = it2i_metadata(
         name="CIRCUS-FashionIQ",
         description=(
             "Retrieve a product picture by a reference product and two captions that say how it differs, from the "
@@ -18,24 +19,11 @@ class CircusFashionIQ(ComposedRetrieval):
             "(sf), and those of them that people judged valid (v), each with both modalities, the text alone and the "
             "image alone."
         ),
-        reference="https://arxiv.org/abs/2605.14787",
-        dataset={"path": REPOSITORY, "revision": REVISION},
-        type="Any2AnyRetrieval",
-        category="it2i",
-        modalities=["text", "image"],
-        eval_splits=["test"],
-        eval_langs=SUBSETS,
-        main_score="hit_rate_at_10",
         date=("2021-01-01", "2021-12-31"),  # as mteb dates FashionIQIT2IRetrieval
         domains=["E-commerce"],
-        task_subtypes=["Image Text Retrieval"],
-        license="not specified",  # a CDLA licence whose variant is not stated
+        license="not specified",  # a CDLA license whose variant is not stated
         annotations_creators="human-annotated",
-        dialect=[],
-        sample_creation="created",
-        prompt={  # type: ignore[arg-type]  # mteb makes the type of its keys at run time
-            "query": "Find a fashion image that aligns with the reference image and style note."
-        },
+        prompt={"query": INSTRUCTION},
         bibtex_citation=CITATION
         + r"""
 @inproceedings{wu2021fashioniq,
@@ -44,5 +32,5 @@ class CircusFashionIQ(ComposedRetrieval):
   title = {Fashion IQ: A New Dataset Towards Retrieving Images by Natural Language Feedback},
   year = {2021},
 }
-""",  # noqa: E501 - one field a line, as mteb's citations are written
+""",  # noqa: E501 - one field per line, as mteb's citations are written
     )

@@ -1,8 +1,8 @@
-"""The embedded benchmark: rendered scenes whose queries were planted."""
+"""Declare the MTEB task `CIRCUS-Scenes`, the embedded synthetic benchmark."""
 
 from __future__ import annotations
 
-from circus_bench.tasks.metadata import TaskMetadata
+from circus_bench.tasks.metadata import it2i_metadata
 from circus_bench.tasks.retrieval import ComposedRetrieval
 
 
@@ -11,7 +11,7 @@ class CircusScenes(ComposedRetrieval):
 
     protocol = "scenes/test"
     by_group = True
-    metadata = TaskMetadata(
+    metadata = it2i_metadata(
         name="CIRCUS-Scenes",
         description=(
             "Retrieve a drawn scene by a reference scene and a modification text, from 3,000 scenes. A program draws "
@@ -21,18 +21,11 @@ class CircusScenes(ComposedRetrieval):
         reference=None,
         # Generated: the place is the generator's, the revision its version.
         dataset={"path": "circus_bench.sources.scenes", "revision": "1"},
-        type="Any2AnyRetrieval",
-        category="it2i",
-        modalities=["text", "image"],
-        eval_splits=["test"],
         eval_langs={"full": ["eng-Latn"]},
-        main_score="hit_rate_at_10",
         date=("2026-11-01", "2026-11-30"),
         domains=["Constructed"],
-        task_subtypes=["Image Text Retrieval"],
         license="apache-2.0",
         annotations_creators="algorithmic",
-        dialect=[],
         sample_creation="rendered",
         bibtex_citation="",
     )

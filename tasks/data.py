@@ -1,7 +1,7 @@
-"""Where the data of a task come from: a generator, a dataset folder on this machine, or one on the Hub.
+"""Load the data of a task: from a generator, a dataset folder on this machine, or one on the Hub.
 
-`CIRCUS_DATA` names a dataset folder that `circus-bench build` or `join_images` wrote, or a repository at a commit or
-tag (`ORG/NAME@REVISION`). Without it the repository of the task's metadata is taken.
+`CIRCUS_DATA` names a dataset folder that `circus-bench data make` wrote, or a repository at a commit or tag
+(`ORG/NAME@REVISION`). Without it the repository of the task's metadata is taken.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from circus_bench.errors import CircusError, ImageError, MismatchError, some
-from circus_bench.hub.reader import benchmark_of, verdicts_of
-from circus_bench.hub.tables import Part
-from circus_bench.hub.writer import MANIFEST
-from circus_bench.io import sha256
+from circus_bench.errors import CircusError, ImageError, MismatchError, format_ids
+from circus_bench.hub.loading import fetch_dataset_folder, load_benchmark
+from circus_bench.hub.reader import read_benchmark, read_labels
+from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.writer import MANIFEST, read_manifest
+from circus_bench.io import sha256, slug
 
 VARIABLE = "CIRCUS_DATA"
 _PINNED = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w.-]+)")
 
 
-def located(dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's `metadata.dataset` with what `CIRCUS_DATA` puts in its place.
+def resolve_dataset(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's `metadata.dataset` with what `CIRCUS_DATA` puts in its place.
 
     The revision of a folder on this machine is the digest of its manifest, so that mteb never takes a result on one
     folder for a result on another.
@@ -36,8 +37,8 @@ def located(dataset: Mapping[str, Any]) -> dict[str, Any]:
     return {**dataset, "path": pinned["repository"], "revision": pinned["revision"]} if pinned else dict(dataset)
 
 
-def load_part(protocol: str, *, repository: str, revision: str) -> tuple[Part, Path | None]:
-    """The benchmark of a protocol with the verdicts on its queries, and the dataset folder that it lies in.
+def load_labelled(protocol: str, *, repository: str, revision: str) -> tuple[LabelledBenchmark, Path | None]:
+    """Load the benchmark of a protocol with the labels of its queries, and return the dataset folder that it lies in.
 
     Args:
         protocol: a protocol id; its first part is the benchmark's name in the folder.
@@ -50,37 +51,39 @@ def load_part(protocol: str, *, repository: str, revision: str) -> tuple[Part, P
         FormatError: its files do not hold what its manifest says.
     """
     name = protocol.partition("/")[0]
-    if name == "scenes":
-        from circus_bench.sources.scenes import scenes
-
-        return Part(scenes()), None
+    where = os.environ.get(VARIABLE, "")
+    if name == "scenes" and not _holds(where, name):
+        return LabelledBenchmark(load_benchmark(protocol)), None
     folder = _folder(name, repository, revision)
-    benchmark = benchmark_of(folder, name)
-    if benchmark.protocol.id != protocol:
+    labelled = LabelledBenchmark(read_benchmark(folder, name), read_labels(folder, name))
+    if labelled.benchmark.protocol.id != protocol:
         raise MismatchError(
-            f"{folder}: holds {name!r} under the protocol {benchmark.protocol.id}, the task is scored under "
-            f"{protocol}; build the folder from {protocol}, or take `circus-bench run` for other protocols"
+            f"{folder}: holds {name!r} under the protocol {labelled.benchmark.protocol.id}, the task is scored under "
+            f"{protocol}; make the folder from {protocol}, or take `circus-bench run` for other protocols"
         )
-    return Part(benchmark, verdicts_of(folder, name)), folder
+    return labelled, folder
 
 
-def check_pixels(part: Part, folder: Path | None) -> None:
+def _holds(where: str, name: str) -> bool:
+    """Return whether a dataset folder of this machine holds a benchmark."""
+    return (Path(where) / MANIFEST).is_file() and name in read_manifest(where)["benchmarks"]
+
+
+def require_images(labelled: LabelledBenchmark, folder: Path | None) -> None:
     """Refuse a benchmark of annotations, and say how to join its images.
 
     Raises:
         ImageError: there are no images.
     """
-    benchmark = part.benchmark
+    benchmark = labelled.benchmark
     if benchmark.gallery.images is not None:
         return
     raise ImageError(
         f"{folder}: holds the annotations of {benchmark.name!r} without its images, which may not be passed on; "
-        f"missing are {some(benchmark.image_ids)}. Join your own copy, in a folder IMAGES, with\n"
-        f"  python -c \"from circus_bench.hub.reader import join_images; join_images('{folder}', "
-        f"'{benchmark.name}', 'IMAGES', out='circus-local')\"\n"
-        f"or build from the annotation files with\n"
-        f"  circus-bench build {benchmark.protocol.id} --data DATA --images IMAGES --with-images --local-only "
-        f"--out circus-local\n"
+        f"missing are {format_ids(benchmark.image_ids)}. Join your own copy, in a folder IMAGES, with\n"
+        f"  circus-bench data make {folder}#{slug(benchmark.name)} --images IMAGES --out circus-local\n"
+        f"or make the folder from the annotation files with\n"
+        f"  circus-bench data make {benchmark.protocol.id} --data DATA --images IMAGES --out circus-local\n"
         f"and set {VARIABLE}=circus-local"
     )
 
@@ -93,25 +96,6 @@ def _folder(name: str, repository: str, revision: str) -> Path:
     if pinned is None:
         raise CircusError(
             f"{VARIABLE}={where}: neither a folder nor ORG/NAME@REVISION; it names a dataset folder, made by "
-            f"`circus-bench build`, or a repository on the Hub"
+            f"`circus-bench data make`, or a repository on the Hub"
         )
-    return _download(name, pinned["repository"], pinned["revision"])
-
-
-def _download(name: str, repository: str, revision: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        snapshot = snapshot_download(
-            repository,
-            repo_type="dataset",
-            revision=revision,
-            allow_patterns=["README.md", "manifest.json", f"data/{name}/*"],  # the card names the configurations
-        )
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise CircusError(
-            f"the dataset repository {repository} at {revision} cannot be had ({type(error).__name__}: {error}). Make "
-            f"a dataset folder with `circus-bench build` and set {VARIABLE} to it"
-        ) from error
-    return Path(snapshot)
+    return fetch_dataset_folder(pinned["repository"], pinned["revision"], benchmark=name)

@@ -1,8 +1,9 @@
-"""Metadata of the tasks: mteb's, with descriptive statistics that lie in this package."""
+"""Make the metadata of the tasks: mteb's, with descriptive statistics that lie in this package."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mteb.abstasks import task_metadata
 
@@ -21,9 +22,6 @@ CITATION = r"""
 """
 """Of the CIRCUS paper."""
 
-SUBSETS = {subset: ["eng-Latn"] for subset in ("full", "sf", "v")}
-"""`eval_langs` of a task whose queries were audited; the subsets are those of `circus_bench.labels.label_table.Subset`."""
-
 
 class TaskMetadata(task_metadata.TaskMetadata):
     """mteb's TaskMetadata; a contribution upstream imports that one instead."""
@@ -32,3 +30,22 @@ class TaskMetadata(task_metadata.TaskMetadata):
     def descriptive_stat_path(self) -> Path:
         """The file of the descriptive statistics."""
         return Path(__file__).parent / "descriptive_stats" / f"{self.name}.json"
+
+
+def it2i_metadata(**fields: Any) -> TaskMetadata:
+    """Make the metadata of a task: the fields given, and for the rest those that the benchmarks of the paper share."""
+    common = {
+        "reference": "https://arxiv.org/abs/2605.14787",
+        "dataset": {"path": REPOSITORY, "revision": REVISION},
+        "type": "Any2AnyRetrieval",
+        "category": "it2i",
+        "modalities": ["text", "image"],
+        "eval_splits": ["test"],
+        "eval_langs": {subset: ["eng-Latn"] for subset in ("full", "sf", "v")},  # those of `labels.Subset`
+        "main_score": "hit_rate_at_10",
+        "domains": ["Web"],
+        "task_subtypes": ["Image Text Retrieval"],
+        "dialect": [],
+        "sample_creation": "created",
+    }
+    return TaskMetadata(**{**common, **fields})

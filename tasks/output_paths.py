@@ -1,4 +1,4 @@
-"""Where a task keeps its Run and its embeddings: beside mteb's results, unless the environment says otherwise."""
+"""Find the output paths of a task: beside mteb's results, unless the environment says otherwise."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _STORE = "embeddings"
 
 
 @dataclass(frozen=True)
-class Places:
-    """The folders of one model on one task.
+class OutputPaths:
+    """The output folders of one model on one task.
 
     Attributes:
         run: of the Run; None where nothing is to be kept.
@@ -35,8 +35,8 @@ class Places:
     store: Path | None
 
 
-def places_of(task: str, model: ModelIdentity, *, prediction_folder: Path | None) -> Places:
-    """Find the folders.
+def output_paths(task: str, model: ModelIdentity, *, prediction_folder: Path | None) -> OutputPaths:
+    """Find the output folders.
 
     | | Run | embeddings |
     |---|---|---|
@@ -60,10 +60,10 @@ def places_of(task: str, model: ModelIdentity, *, prediction_folder: Path | None
         root = cache.cache_path / _STORE
     elif prediction_folder is not None:
         run, root = prediction_folder / within, prediction_folder / _STORE
-    return Places(Path(runs) / within if runs else run, Path(store) if store else root)
+    return OutputPaths(Path(runs) / within if runs else run, Path(store) if store else root)
 
 
-def write_results_elsewhere() -> None:
+def redirect_results_to_temp() -> None:
     """Let mteb write the result files of this process to a folder that is removed at the end.
 
     mteb lets every process of a job write them, all to the same path at the same time; only one may.
@@ -76,7 +76,7 @@ def write_results_elsewhere() -> None:
 
 
 def _mteb_cache() -> tuple[ResultCache | None, Any]:
-    """The result cache that the running `mteb.evaluate` writes to, and the metadata under which it files the model.
+    """Find the result cache that the running `mteb.evaluate` writes to, and the metadata it files the model under.
 
     mteb gives a task its prediction folder but not its output folder (`mteb run --output-folder`, or the cache of
     `mteb.evaluate`); only the frame of the caller knows it. Where a future mteb has no such frame, there is no cache

@@ -1,4 +1,4 @@
-"""Puts the tasks and benchmarks where mteb looks for its own. mteb has no plug-ins; these are its registries."""
+"""Register the tasks and benchmarks with mteb, in its own registries: it has no plug-ins."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def register_benchmarks(benchmarks: ModuleType) -> None:
 
 
 def task_classes() -> tuple[type[AbsTask], ...]:
-    """The task classes of this package."""
+    """List the task classes of this package."""
     from circus_bench.tasks.circus_circo import CircusCIRCO
     from circus_bench.tasks.circus_cirr import CircusCIRR
     from circus_bench.tasks.circus_fashioniq import CircusFashionIQ

@@ -1,4 +1,4 @@
-"""The logic that the tasks share: one encode and one Run a model, from which every subset is scored."""
+"""Evaluate a composed retrieval task: one encode and one Run per model, from which every subset is scored."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mteb.timing import TimingStack
     from mteb.types import EncodeKwargs
 
-    from circus_bench.hub.tables import Part
-    from circus_bench.labels.label_table import Subset
+    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.labels.labels import Subset
     from circus_bench.runs.run import Run
 
 # mteb's command line sets the verbosity of the loggers below "mteb", tasks included.
@@ -31,8 +31,8 @@ class ComposedRetrieval(AbsTaskRetrieval):
 
     The gallery is encoded once, every target is ranked in all of it, and the outcome is one Run on all queries; the
     subsets are scored from it. `main_score` is the hit rate of the multimodal queries under the protocol's own
-    reference policy (the CIRCUS paper's number, which keeps the reference); `circus_bench.tasks.scores.scores_of` says
-    what else a result holds. mteb's own mean over the subsets has no meaning: read the subsets one by one.
+    reference policy (the CIRCUS paper's number, which keeps the reference); `circus_bench.tasks.scores.score_subset`
+    says what else a result holds. mteb's own mean over the subsets has no meaning: read the subsets one by one.
 
     The Run lies beside mteb's result file, in a folder of the task's name, so that an audit can start from it:
     `circus-bench audit OUT/results/*/*/CIRCUS-CIRR`. A Run that was finished for the same model, revision, data and
@@ -47,12 +47,12 @@ class ComposedRetrieval(AbsTaskRetrieval):
     Attributes:
         protocol: the protocol that the task is scored under.
         by_group: whether results are broken down by the queries' groups.
-        part: the benchmark and the verdicts on its queries, once loaded.
+        labelled: the benchmark and the labels of its queries, once loaded.
     """
 
     protocol: ClassVar[str]
     by_group: ClassVar[bool] = False
-    part: Part | None = None
+    labelled: LabelledBenchmark | None = None
 
     # An image-only query has no instruction. mteb falls back on this where a task has no prompt for an input, so it has
     # to be empty.
@@ -65,11 +65,11 @@ class ComposedRetrieval(AbsTaskRetrieval):
     _run: Run | None = None
 
     def __init__(self, **kwargs: Any) -> None:
-        from circus_bench.tasks.data import located
+        from circus_bench.tasks.data import resolve_dataset
 
         super().__init__(**kwargs)
         if self.protocol.partition("/")[0] != "scenes":
-            self.metadata = self.metadata.model_copy(update={"dataset": located(self.metadata.dataset)})
+            self.metadata = self.metadata.model_copy(update={"dataset": resolve_dataset(self.metadata.dataset)})
 
     @property
     def main_cutoff(self) -> int:
@@ -92,13 +92,13 @@ class ComposedRetrieval(AbsTaskRetrieval):
         from mteb.timing import TimingStack
 
         from circus_bench.hub.tables import SPLIT
-        from circus_bench.labels.label_table import Subset
-        from circus_bench.tasks.data import load_part
+        from circus_bench.labels.labels import Subset
+        from circus_bench.tasks.data import load_labelled
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading dataset {self.metadata.name}..."):
             dataset = self.metadata.dataset
-            part, folder = load_part(self.protocol, repository=dataset["path"], revision=dataset["revision"])
-            known = [subset for subset in self.hf_subsets if subset in part.subsets]
+            labelled, folder = load_labelled(self.protocol, repository=dataset["path"], revision=dataset["revision"])
+            known = [subset for subset in self.hf_subsets if subset in labelled.subsets]
         unknown = [subset for subset in self.hf_subsets if subset not in known]
         if unknown:
             message = (
@@ -109,14 +109,14 @@ class ComposedRetrieval(AbsTaskRetrieval):
                 raise CircusError(message)
             logger.warning("%s; they are left out", message)
         self.hf_subsets = known
-        self.part, self._folder = part, folder
-        self.dataset = {s: {SPLIT: cast("Any", _SplitData(part, Subset(s), folder))} for s in known}
+        self.labelled, self._folder = labelled, folder
+        self.dataset = {s: {SPLIT: cast("Any", _SplitData(labelled, Subset(s), folder))} for s in known}
         self.data_loaded = True
 
     def unload_data(self) -> None:
         """Forget the data and the Run."""
         super().unload_data()
-        self.part = self._folder = self._run = None
+        self.labelled = self._folder = self._run = None
 
     def _evaluate_subset(  # type: ignore[override]  # mteb has refused what is no encoder
         self,
@@ -137,20 +137,20 @@ class ComposedRetrieval(AbsTaskRetrieval):
             CircusError: images are missing or cannot be decoded, vectors cannot be ranked, or `encode_kwargs` asks for
                 what is not passed on.
         """
-        from circus_bench.distributed import current_processes
+        from circus_bench.distributed import current_job
         from circus_bench.encoding.encoder import EncodeSettings
-        from circus_bench.labels.label_table import Subset
-        from circus_bench.tasks.running import obtain_run
-        from circus_bench.tasks.scores import summary_of
+        from circus_bench.labels.labels import Subset
+        from circus_bench.tasks.load_or_run import load_or_run
+        from circus_bench.tasks.scores import summarize_scores
 
-        assert self.part is not None  # mteb loads before it evaluates
+        assert self.labelled is not None  # mteb loads before it evaluates
         if lost := sorted(set(encode_kwargs) - {"batch_size", "show_progress_bar"}):
             raise CircusError(f"{self.metadata.name} does not pass on {', '.join(lost)}; set it on the model itself")
         with timer("Encoding and ranking", split=hf_split, subset=hf_subset):
-            self._run = obtain_run(
+            self._run = load_or_run(
                 model,
-                self.part,
-                known=self._run,
+                self.labelled,
+                cached=self._run,
                 task=self.metadata.name,
                 folder=self._folder,
                 prediction_folder=prediction_folder,
@@ -159,27 +159,27 @@ class ComposedRetrieval(AbsTaskRetrieval):
             )
         with timer("Scoring", split=hf_split, subset=hf_subset):
             scores = self._scores(self._run, Subset(hf_subset))
-        if not current_processes().is_main:
+        if not current_job().is_main:
             return scores
         if prediction_folder is not None:
-            predicted = _predictions(self._run, {query.id for query in self.part.subsets[Subset(hf_subset)]})
+            predicted = _predictions(self._run, {query.id for query in self.labelled.subsets[Subset(hf_subset)]})
             self._save_task_predictions(predicted, model, prediction_folder, hf_subset=hf_subset, hf_split=hf_split)
         manifest = self._run.manifest
-        logger.info("%s %s: %s", self.metadata.name, hf_subset, summary_of(scores, k=self.main_cutoff))
+        logger.info("%s %s: %s", self.metadata.name, hf_subset, summarize_scores(scores, k=self.main_cutoff))
         if manifest.alarms:
             logger.warning("%s: %s; do not trust this Run", manifest.model.name, ", ".join(manifest.alarms))
         return scores
 
     def _scores(self, run: Run, subset: Subset) -> dict[str, Any]:
-        from circus_bench.tasks.scores import scores_of
+        from circus_bench.tasks.scores import score_subset
 
-        assert self.part is not None
-        queries = self.part.benchmark.queries
-        members = {query.id for query in self.part.subsets[subset]}
+        assert self.labelled is not None
+        queries = self.labelled.benchmark.queries
+        members = {query.id for query in self.labelled.subsets[subset]}
         chosen = np.array([query.id in members for query in queries])
         names = dict.fromkeys(query.group for query in queries) if self.by_group else {}
         groups = {name: np.array([query.group == name for query in queries]) for name in names}
-        return scores_of(run, subset=subset, chosen=chosen, k=self.main_cutoff, groups=groups)
+        return score_subset(run, subset=subset, chosen=chosen, k=self.main_cutoff, groups=groups)
 
     def _calculate_descriptive_statistics_from_split(  # type: ignore[override]  # mteb has no word for unknown
         self,
@@ -189,27 +189,27 @@ class ComposedRetrieval(AbsTaskRetrieval):
         compute_overall: bool = False,
         num_proc: int | None = None,  # noqa: ARG002
     ) -> dict[str, Any] | None:
-        """The statistics of a subset; None where the data do not have it.
+        """Compute the statistics of a subset; None where the data do not have it.
 
         Over all subsets they are those of `full`, which holds the others' queries, and the gallery is the same.
         """
-        from circus_bench.labels.label_table import Subset
-        from circus_bench.tasks.statistics import describe
+        from circus_bench.labels.labels import Subset
+        from circus_bench.tasks.statistics import compute_statistics
 
-        assert self.part is not None
+        assert self.labelled is not None
         subset = Subset.FULL if compute_overall or hf_subset is None else Subset(hf_subset)
-        queries = self.part.subsets.get(subset)
-        return describe(self.part.benchmark, queries) if queries else None
+        queries = self.labelled.subsets.get(subset)
+        return compute_statistics(self.labelled.benchmark, queries) if queries else None
 
 
 class _SplitData(dict[str, Any]):
-    """What mteb's retrieval tasks hold of a subset. Tables are made when they are asked for: no score needs them."""
+    """The data of a subset, as mteb's retrieval tasks hold them. Tables are made on demand: no score needs them."""
 
-    def __init__(self, part: Part, subset: Subset, folder: Path | None) -> None:
-        queries = part.subsets[subset]
+    def __init__(self, labelled: LabelledBenchmark, subset: Subset, folder: Path | None) -> None:
+        queries = labelled.subsets[subset]
         relevant = {query.id: dict.fromkeys(query.targets, 1) for query in queries}
         super().__init__(relevant_docs=relevant, top_ranked=None)
-        self._source = part, subset, folder
+        self._source = labelled, subset, folder
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in ("corpus", "queries")
@@ -217,26 +217,26 @@ class _SplitData(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        part, subset, folder = self._source
-        self[name] = _table(part, subset, name, folder)
+        labelled, subset, folder = self._source
+        self[name] = _table(labelled, subset, name, folder)
         return self[name]
 
 
-def _table(part: Part, subset: Subset, name: str, folder: Path | None) -> Any:
-    """A table as a `datasets.Dataset`: from the parquet files of the folder, or made here."""
+def _table(labelled: LabelledBenchmark, subset: Subset, name: str, folder: Path | None) -> Any:
+    """Load a table as a `datasets.Dataset`: from the parquet files of the folder, or made here."""
     from datasets import Dataset, load_dataset
 
     from circus_bench.hub.tables import SPLIT, Table, config_name, features, rows
 
     table = Table(name)
     if folder is not None:
-        return load_dataset(str(folder), config_name(part.name, subset, table), split=SPLIT)
+        return load_dataset(str(folder), config_name(labelled.name, subset, table), split=SPLIT)
     columns = features(table, with_images=True)
-    return Dataset.from_list(list(rows(part, subset, table, with_images=True)), features=columns)
+    return Dataset.from_list(list(rows(labelled, subset, table, with_images=True)), features=columns)
 
 
 def _predictions(run: Run, members: Collection[str]) -> dict[str, dict[str, float]]:
-    """What mteb keeps as predictions: the top of the gallery for each multimodal query, with its scores."""
+    """Collect what mteb keeps as predictions: the top of the gallery for each multimodal query, with its scores."""
     top = run.results[Condition.MULTIMODAL]
     return {
         query: dict(zip(ids, map(float, scores), strict=True))

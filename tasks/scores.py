@@ -1,4 +1,4 @@
-"""The scores of a Run on a subset, as mteb's result files keep them."""
+"""Score a Run on a subset, as mteb's result files keep it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from circus_bench.runs.run import Run
 CUTOFFS = (1, 5, 10, 20, 50)
 
 
-def scores_of(
+def score_subset(
     run: Run, *, subset: str, chosen: Mask, k: int, groups: Mapping[str, Mask] | None = None
 ) -> dict[str, Any]:
     """Score a Run on a subset under both reference policies, for strict JSON: what is undefined is None.
@@ -70,7 +70,7 @@ def scores_of(
 
 
 def _under(run: Run, policy: ReferencePolicy, *, subset: str, chosen: Mask, k: int) -> dict[str, Any]:
-    """Every metric under a reference policy, each with its interval: `Scores.to_dict` with mteb's names of metrics.
+    """Compute every metric under a reference policy, with confidence intervals: `Scores.to_dict` in mteb's names.
 
     Added to the metrics of `score_run` are nDCG and MRR at a cut-off, which mteb reports; `ndcg` and `mrr` are over the
     whole gallery.
@@ -91,7 +91,7 @@ def _under(run: Run, policy: ReferencePolicy, *, subset: str, chosen: Mask, k: i
 
 
 def _by_group(run: Run, chosen: Mask, groups: Mapping[str, Mask], *, k: int) -> dict[str, Any]:
-    """Hit rate@k of each group under each condition; `macro` is the plain mean over the groups that have queries."""
+    """Compute hit rate@k by group and condition; `macro` is the plain mean over the groups that have queries."""
     estimates = {
         condition.value: {
             name: proportion(hit_rate(run.ranks(condition), k)[chosen & group]) for name, group in groups.items()
@@ -106,8 +106,8 @@ def _by_group(run: Run, chosen: Mask, groups: Mapping[str, Mask], *, k: int) -> 
     return {"by_group": by_group, "macro": macro}
 
 
-def summary_of(scores: Mapping[str, Any], *, k: int) -> str:
-    """The three hit rates and CompGap in one line, of what `scores_of` gave."""
+def summarize_scores(scores: Mapping[str, Any], *, k: int) -> str:
+    """Summarize what `score_subset` gave in one line: the three hit rates and CompGap."""
     own = scores["by_reference"][scores["reference"]]
     cells = [
         f"{condition} {_percent(own['conditions'][condition.value][f'hit_rate_at_{k}'])}" for condition in Condition

@@ -1,4 +1,4 @@
-"""Descriptive statistics of a benchmark, in mteb's form. What is not known is None.
+"""Compute descriptive statistics of a benchmark, in mteb's form. What is not known is None.
 
 mteb decodes all images at once to describe them; here the facts come from the benchmark's own inspection, one image at
 a time, and annotations without images can be described too.
@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from circus_bench.benchmark import Benchmark, Query
+from circus_bench.errors import ImageError, format_ids
 from circus_bench.images import ImageInfo, black, digest
 
 
-def describe(benchmark: Benchmark, queries: Sequence[Query]) -> dict[str, Any]:
-    """Describe the queries of a subset and the gallery, as mteb's `RetrievalDescriptiveStatistics`.
+def compute_statistics(benchmark: Benchmark, queries: Sequence[Query]) -> dict[str, Any]:
+    """Compute the statistics of the queries of a subset and the gallery, as mteb's `RetrievalDescriptiveStatistics`.
 
     Args:
         benchmark: gives the gallery and the images; without images their statistics are None.
@@ -25,14 +26,17 @@ def describe(benchmark: Benchmark, queries: Sequence[Query]) -> dict[str, Any]:
     """
     from mteb.abstasks._statistics_calculation import calculate_text_statistics
 
-    from circus_bench.hub.tables import check_decodable
-
     ids = benchmark.gallery.ids
     texts = calculate_text_statistics([query.text for query in queries])
     documents_images = queries_images = blank = None
     if benchmark.gallery.images is not None:
-        check_decodable(benchmark)
-        infos = benchmark.inspect().readable
+        inspection = benchmark.inspect()
+        if inspection.unreadable:
+            raise ImageError(
+                f"benchmark {benchmark.name!r}: images cannot be decoded ({format_ids(inspection.unreadable)}); "
+                f"`circus-bench doctor` gives the reasons. Repair them, or leave them out"
+            )
+        infos = inspection.readable
         blank_digests = _blank_digests(infos.values())
         blank = {image_id for image_id, info in infos.items() if info.digest in blank_digests}
         documents_images = _image_statistics([infos[image_id] for image_id in ids], blank_digests)
@@ -82,6 +86,6 @@ def _image_statistics(infos: Sequence[ImageInfo], blank_digests: Collection[str]
 
 
 def _blank_digests(infos: Collection[ImageInfo]) -> frozenset[str]:
-    """Digests of the black and of the white image of every size that occurs."""
+    """Return the digests of the black and of the white image of every size that occurs."""
     blacks = [black(size) for size in {info.size for info in infos}]
     return frozenset(digest(image) for dark in blacks for image in (dark, dark.point(lambda _: 255)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import hypothesis.configuration
 import numpy as np
 import pytest
 from PIL import Image
+from support.warm_python import WarmPython
 
 if TYPE_CHECKING:
     from circus_bench.benchmark import Benchmark, Query
@@ -26,8 +28,10 @@ _PRIVATE_HOME = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """Keep Hugging Face libraries offline and in a private home; make hypothesis repeatable.
 
-    This runs before any test module is imported: the libraries read their environment on import.
+    This runs before any test module is imported: the libraries read their environment on import. Imports make no
+    garbage, and looking for it takes a fifth of their time.
     """
+    gc.disable()
     home = tempfile.mkdtemp(prefix="circus-bench-tests-")
     config.stash[_PRIVATE_HOME] = home
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -36,6 +40,18 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.configuration.set_hypothesis_home_dir(Path(home) / "hypothesis")
     hypothesis.settings.register_profile("circus", deadline=None, derandomize=True, database=None)
     hypothesis.settings.load_profile("circus")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files with slow tests first: one that is begun last keeps a worker busy when the others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, though not among the modules."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -54,6 +70,26 @@ def shared() -> Path:
         miss = pytest.fail if os.environ.get("CIRCUS_REQUIRE_SHARED") else pytest.skip
         miss(f"needs third-party data: {folder}/data does not exist (set CIRCUS_SHARED to its parent folder)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[WarmPython]:
+    """Processes that have imported what the command `run` needs."""
+    python = WarmPython("circus_bench.cli", "circus_bench.models.mini.encoder", "circus_bench.runs.run")
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def warm_libraries() -> Iterator[WarmPython]:
+    """Processes that have imported what mteb does, but none of the libraries of Hugging Face; the hook is off.
+
+    A test can thus set what those read when they are imported, such as the address of the Hub.
+    """
+    libraries = ("aiohttp", "pandas", "polars", "pyarrow.dataset", "scipy.stats", "sklearn.preprocessing", "torch")
+    python = WarmPython(*libraries, env={**os.environ, "CIRCUS_BENCH_NO_MTEB_HOOK": "1"})
+    yield python
+    python.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Encoders of known behaviour through the whole chain: benchmark, encoding, ranking, audit."""
+"""Encoders of known behavior through the whole chain: benchmark, encoding, ranking, audit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from circus_bench.audit.audit import Audit, audit_runs
 from circus_bench.audit.report import write_report
 from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.encoding.encoder import Alarm, EncodeSettings
+from circus_bench.encoding.encoder import EncodeSettings
+from circus_bench.encoding.sanity_checks import EncoderWarning
 from circus_bench.errors import EmbeddingError
 from circus_bench.images import decode
 from circus_bench.models import POOL_MINI, load_encoder
@@ -47,15 +48,15 @@ def test_a_constant_encoder_hits_nothing(constant: Run, condition: Condition) ->
 
 
 def test_a_constant_encoder_raises_the_alarm_for_collapsed_embeddings(constant: Run) -> None:
-    assert Alarm.COLLAPSED in constant.manifest.alarms
+    assert EncoderWarning.COLLAPSED in constant.manifest.alarms
 
 
 def test_a_constant_encoder_raises_the_alarms_for_parts_that_are_ignored(constant: Run) -> None:
-    assert {Alarm.REFERENCE_IGNORED, Alarm.TEXT_IGNORED} <= set(constant.manifest.alarms)
+    assert {EncoderWarning.REFERENCE_IGNORED, EncoderWarning.TEXT_IGNORED} <= set(constant.manifest.alarms)
 
 
 def test_a_constant_encoder_makes_every_query_unresolved(constant: Run) -> None:
-    assert set(audit_runs([constant]).labels.labels) == {"unresolved"}
+    assert set(audit_runs([constant]).shortcut_labels.labels) == {"unresolved"}
 
 
 def test_all_targets_of_a_constant_encoder_are_tied(constant: Run) -> None:
@@ -109,7 +110,7 @@ def test_a_shard_with_nan_is_not_stored(benchmark: Benchmark, tmp_path: Path) ->
             nan_at(benchmark, "scene-00130"),
             benchmark,
             store=EmbeddingStore(tmp_path),
-            settings=EncodeSettings(shard_size=50),
+            settings=EncodeSettings(checkpoint_every=50),
         )
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2
     assert list(tmp_path.rglob("*.part")) == []
@@ -117,7 +118,7 @@ def test_a_shard_with_nan_is_not_stored(benchmark: Benchmark, tmp_path: Path) ->
 
 def nan_at(benchmark: Benchmark, image_id: str) -> StandIn:
     assert benchmark.gallery.images is not None
-    # The probe sees the references of the first four queries without text as well; the image must not be one of them.
+    # The sanity check sees the references of the first four queries without text as well; the image must be another.
     assert image_id not in {query.reference for query in benchmark.queries[:4]}
     return NotANumber(decode(benchmark.gallery.images[image_id]).image)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from circus_bench.benchmark import Benchmark, Query
+from circus_bench.benchmark import Benchmark
 from circus_bench.errors import ImageError
 from circus_bench.images import (
     MIN_SIDE,
@@ -50,10 +50,10 @@ def test_equal_pictures_in_different_files_have_one_digest(encode_image: Encode,
 
 
 @pytest.mark.parametrize("level", [0, 77, 255])
-def test_a_grey_image_equals_its_rgb_twin(encode_image: Encode, level: int) -> None:
-    grey = decode(encode_image(Image.new("L", (30, 30), level), "PNG"))
+def test_a_gray_image_equals_its_rgb_twin(encode_image: Encode, level: int) -> None:
+    gray = decode(encode_image(Image.new("L", (30, 30), level), "PNG"))
     rgb = decode(encode_image(Image.new("RGB", (30, 30), (level,) * 3), "PNG"))
-    assert digest(grey.image) == digest(rgb.image)
+    assert digest(gray.image) == digest(rgb.image)
 
 
 def test_a_bilevel_image_becomes_black_and_white(encode_image: Encode) -> None:
@@ -80,7 +80,7 @@ def test_one_changed_pixel_changes_the_digest(noise: Noise) -> None:
 def test_black_is_rgb_zero_of_the_asked_for_width_and_height() -> None:
     image = black((100, 50))
     assert (image.mode, image.width, image.height) == ("RGB", 100, 50)
-    # One (count, colour) pair: 100 * 50 pixels of zero.
+    # One (count, color) pair: 100 * 50 pixels of zero.
     assert image.getcolors() == [(5000, (0, 0, 0))]
 
 
@@ -159,16 +159,21 @@ def test_a_path_that_does_not_exist_counts_as_absent(tmp_path: Path) -> None:
     assert "gone" not in files
 
 
-def test_images_in_parquet_are_read_back_in_any_order(
-    toy_benchmark: Callable[..., Benchmark], encode_image: Encode, tmp_path: Path
-) -> None:
+def write_images(benchmark: Benchmark, path: Path) -> Path:
+    """Write the images of a benchmark as a file of their own."""
+    assert benchmark.gallery.images is not None
+    ParquetImages.write(path, benchmark.gallery.images, inspection=benchmark.inspect())
+    return path
+
+
+def test_images_in_parquet_are_read_back_in_any_order(encode_image: Encode, tmp_path: Path) -> None:
     # 640 images are 10 row groups of 64, more than the 8 that are kept in memory.
     ids = [f"i{number}" for number in range(640)]
     images = {
         name: encode_image(Image.new("RGB", (28, 28), (n % 256, n // 256, 0)), "BMP") for n, name in enumerate(ids)
     }
-    toy_benchmark(queries=[Query("q", "i0", "t", ("i1",))], gallery=ids, images=images).save(tmp_path)
-    stored = ParquetImages(tmp_path / "images.parquet")
+    ParquetImages.write(tmp_path / "images.parquet", images, inspection=inspect_images(images, ids))
+    stored = ParquetImages.load(tmp_path / "images.parquet")
     assert list(stored) == ids
     assert all(stored[name] == images[name] for name in (*reversed(ids), *ids[::97]))
 
@@ -176,24 +181,21 @@ def test_images_in_parquet_are_read_back_in_any_order(
 def test_facts_stored_in_parquet_equal_those_of_decoding(
     toy_benchmark: Callable[..., Benchmark], tmp_path: Path
 ) -> None:
-    benchmark = toy_benchmark()
-    benchmark.save(tmp_path)
-    stored = ParquetImages(tmp_path / "images.parquet")
+    stored = ParquetImages.load(write_images(toy_benchmark(), tmp_path / "images.parquet"))
     assert inspect_images(stored, list(stored)) == inspect_images(dict(stored), list(stored))
 
 
 def test_changed_bytes_are_found_when_records_are_not_trusted(
     toy_benchmark: Callable[..., Benchmark], tmp_path: Path
 ) -> None:
-    toy_benchmark().save(tmp_path)
-    path = tmp_path / "images.parquet"
+    path = write_images(toy_benchmark(), tmp_path / "images.parquet")
     table = pq.read_table(path)
     data = table["bytes"].to_pylist()
     position, field = table.schema.get_field_index("bytes"), table.schema.field("bytes")
     # The pictures of the first two images change places; what is recorded of them stays.
     changed = pa.array([data[1], data[0], *data[2:]], field.type)
     pq.write_table(table.set_column(position, field, changed), path)
-    stored = ParquetImages(path)
+    stored = ParquetImages.load(path)
     recorded, found = stored.inspection.readable, inspect_images(stored, stored, trust_records=False).readable
     assert [name for name in stored if recorded[name] != found[name]] == ["a", "b"]
 
@@ -201,8 +203,7 @@ def test_changed_bytes_are_found_when_records_are_not_trusted(
 def test_an_id_that_the_parquet_file_has_not_is_a_key_error(
     toy_benchmark: Callable[..., Benchmark], tmp_path: Path
 ) -> None:
-    toy_benchmark().save(tmp_path)
-    stored = ParquetImages(tmp_path / "images.parquet")
+    stored = ParquetImages.load(write_images(toy_benchmark(), tmp_path / "images.parquet"))
     assert "absent" not in stored
     with pytest.raises(KeyError, match="absent"):
         stored["absent"]

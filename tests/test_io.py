@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from circus_bench.errors import FormatError
 from circus_bench.io import (
+    atomic_write,
+    parse_as,
     read_json,
     read_parquet,
-    replacing,
     sha256,
     slug,
     to_json,
@@ -38,7 +40,7 @@ JSON_VALUES = st.recursive(
 
 
 def interrupted_write(path: Path) -> None:
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("half of the new con")
         raise RuntimeError("power cut")
 
@@ -60,7 +62,7 @@ def test_a_failure_in_the_middle_leaves_no_new_file(tmp_path: Path) -> None:
 def test_the_old_file_is_readable_while_the_new_one_is_written(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -212,3 +214,33 @@ def test_written_json_ends_with_one_newline(tmp_path: Path) -> None:
     text = (tmp_path / "file.json").read_text()
     assert text.endswith("}\n")
     assert json.loads(text) == {"a": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    size: int
+    names: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    share: float
+
+
+def test_plain_data_become_a_dataclass() -> None:
+    content = {"inner": {"size": 3, "names": ["a", "b"]}, "share": 1, "more": None}
+    assert parse_as(Outer, content, where="file.json") == Outer(Inner(3, ("a", "b")), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"inner": {"size": 3}}, "file.json: share: Field required"),
+        ({"inner": {"size": "3"}, "share": 0.5}, "file.json: inner.size: .*found '3'"),
+        ({"inner": {"size": 3, "names": "ab"}, "share": True}, "inner.names: .*found 'ab'; share: .*found True"),
+    ],
+)
+def test_plain_data_of_another_form_name_the_file_and_the_fields(content: dict[str, object], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        parse_as(Outer, content, where="file.json")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from support.warm_python import WarmPython
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_the_python_example_prints_the_output_shown(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_python_example_prints_the_output_shown(warm_python: WarmPython, tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"```python\n(.*?)```\s*```text\n(.*?)```", readme, re.DOTALL)
     assert found
     code, output = found.groups()
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == output
+    done = warm_python.run(f"import warnings\nwarnings.simplefilter('ignore')\n{code}", cwd=tmp_path)
+    assert (done.stdout, done.returncode) == (output, 0), done.stderr
 
 
 def test_the_readme_is_short() -> None:

@@ -11,9 +11,9 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.warm_python import WarmPython
 
 ROOT = Path(__file__).resolve().parent.parent
 BACKEND = ROOT / "build_backend"
@@ -41,6 +41,7 @@ CIRCUS = {
 }
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+Real = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
@@ -200,6 +201,19 @@ print("all known")
 """
 
 
+@pytest.fixture
+def real(warm_libraries: WarmPython) -> Real:
+    """`real(code, **environment)`: what code prints in a process with the installed packages and this tree's hook."""
+
+    def run(code: str, **environment: str) -> tuple[str, str]:
+        fresh = "import sys; assert not {'huggingface_hub', 'mteb', 'circus_bench'} & {*sys.modules}"
+        code = f"{fresh}; sys.path.insert(0, {str(BACKEND)!r})\n{code}"
+        done = warm_libraries.run(code, env={**os.environ, **environment})
+        return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "Warning" not in line)
+
+    return run
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
@@ -210,18 +224,18 @@ print("all known")
         "import circus_bench.tasks.circus_cirr",
     ],
 )
-def test_the_real_mteb_knows_ours_whatever_is_imported_first(first: str) -> None:
-    assert _real(f"{START}{first}\n{REAL}") == ("all known\n", "")
+def test_the_real_mteb_knows_ours_whatever_is_imported_first(real: Real, first: str) -> None:
+    assert real(f"{START}{first}\n{REAL}") == ("all known\n", "")
 
 
 @pytest.mark.slow
-def test_everything_is_registered_by_hand_where_the_hook_is_off() -> None:
+def test_everything_is_registered_by_hand_where_the_hook_is_off(real: Real) -> None:
     code = f"import mteb\nfrom circus_bench.registration import register\nregister()\nregister()\n{REAL}"
-    assert _real(code, CIRCUS_BENCH_NO_MTEB_HOOK="1") == ("all known\n", "")
+    assert real(code, CIRCUS_BENCH_NO_MTEB_HOOK="1") == ("all known\n", "")
 
 
 @pytest.mark.slow
-def test_mteb_s_own_benchmarks_keep_their_tasks() -> None:
+def test_mteb_s_own_benchmarks_keep_their_tasks(real: Real) -> None:
     """Benchmarks that choose tasks by their properties must not pick up ours."""
     code = (
         f"{START}import mteb\n"
@@ -229,16 +243,4 @@ def test_mteb_s_own_benchmarks_keep_their_tasks() -> None:
         "names = {t.metadata.name for b in mteb.get_benchmarks() if b.name not in ours for t in b.tasks}\n"
         "print([name for name in names if name.startswith('CIRCUS-') or name == 'RMIR'])"
     )
-    assert _real(code) == ("[]\n", "")
-
-
-def _real(code: str, **environment: str) -> tuple[str, str]:
-    """What code prints in a fresh interpreter with the installed packages, and the hook of this tree."""
-    done: Any = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BACKEND)!r})\n{code}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "Warning" not in line)
+    assert real(code) == ("[]\n", "")

@@ -21,10 +21,11 @@ from typer.testing import CliRunner
 
 from circus_bench.benchmark import Benchmark, Query
 from circus_bench.cli import app
-from circus_bench.distributed import ALONE, ProcessError, Processes, claim_device, current_processes
+from circus_bench.distributed import SINGLE_PROCESS, DistributedJob, ProcessError, claim_device, current_job
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.encoding.encoder import BenchmarkEncoder, EncodeSettings
 from circus_bench.errors import CircusError, EmbeddingError
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.images import Unreadable, inspect_images
 from circus_bench.ranking.backends import Backend
 from circus_bench.ranking.ranker import Ranker, Ranking, Targets
@@ -32,7 +33,7 @@ from circus_bench.runs.run import Run, run_benchmark
 from circus_bench.sources.scenes import scenes
 
 N_IMAGES, N_QUERIES = 23, 17
-SETTINGS = EncodeSettings(batch_size=2, shard_size=5)
+SETTINGS = EncodeSettings(batch_size=2, checkpoint_every=5)
 SHARDS = 5 + 4 + 4 + 4  # 23 gallery images, and 17 queries three times, all of them different
 
 
@@ -70,13 +71,15 @@ def fresh(benchmark: Benchmark) -> Benchmark:
     return dataclasses.replace(benchmark)
 
 
-def run_in(job: Processes, benchmark: Benchmark, store: Path, encoder: StandIn | None = None, **options: Any) -> Run:
+def run_in(
+    job: DistributedJob, benchmark: Benchmark, store: Path, encoder: StandIn | None = None, **options: Any
+) -> Run:
     return run_benchmark(
         encoder or Batchy(),
         fresh(benchmark),
         store=EmbeddingStore(store),
         settings=options.pop("settings", SETTINGS),
-        processes=job,
+        job=job,
         **options,
     )
 
@@ -93,7 +96,7 @@ def shards(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_any_number_of_processes_gives_the_bytes_of_one(tmp_path: Path, benchmark: Benchmark, count: int) -> None:
     # Twenty processes have more hands than there are shards or blocks of queries: some have nothing to do.
-    expected = saved(run_in(ALONE, benchmark, tmp_path / "store-alone"), tmp_path / "alone")
+    expected = saved(run_in(SINGLE_PROCESS, benchmark, tmp_path / "store-alone"), tmp_path / "alone")
     runs = in_job(count, lambda job: run_in(job, benchmark, tmp_path / "store"))
     for rank, run in enumerate(runs):
         assert saved(run, tmp_path / str(rank)) == expected, rank
@@ -105,15 +108,15 @@ def test_every_input_is_encoded_by_one_process_alone(tmp_path: Path, benchmark: 
     encoders = [Batchy(), Batchy()]
     in_job(2, lambda job: run_in(job, benchmark, tmp_path, encoders[job.rank]))
     alone = Batchy()
-    run_in(ALONE, benchmark, tmp_path / "alone", alone)
-    # The probe comes before, and in the main process alone.
+    run_in(SINGLE_PROCESS, benchmark, tmp_path / "alone", alone)
+    # The sanity check comes before, and in the main process alone.
     assert len(encoders[0].seen) + len(encoders[1].seen) == len(alone.seen)
     assert sorted(map(str, encoders[0].seen + encoders[1].seen)) == sorted(map(str, alone.seen))
     assert len(encoders[1].calls) == SHARDS // 2
 
 
 def test_what_is_stored_is_encoded_by_none(tmp_path: Path, benchmark: Benchmark) -> None:
-    first = run_in(ALONE, benchmark, tmp_path)
+    first = run_in(SINGLE_PROCESS, benchmark, tmp_path)
     encoders = [Batchy(), Batchy()]
     runs = in_job(2, lambda job: run_in(job, benchmark, tmp_path, encoders[job.rank]))
     assert encoders[1].calls == []
@@ -150,7 +153,7 @@ def test_a_failure_in_one_process_is_an_error_in_all(tmp_path: Path, benchmark: 
 def test_a_failure_keeps_what_was_stored_and_the_next_job_ends_with_the_same_bytes(
     tmp_path: Path, benchmark: Benchmark
 ) -> None:
-    expected = saved(run_in(ALONE, benchmark, tmp_path / "store-alone"), tmp_path / "alone")
+    expected = saved(run_in(SINGLE_PROCESS, benchmark, tmp_path / "store-alone"), tmp_path / "alone")
     in_job(2, lambda job: run_in(job, benchmark, tmp_path / "store", Failing(2) if job.rank == 1 else None))
     kept = shards(tmp_path / "store")
     assert len(kept) >= 2
@@ -162,29 +165,29 @@ def test_a_failure_keeps_what_was_stored_and_the_next_job_ends_with_the_same_byt
 def test_the_others_stop_soon_after_one_failed() -> None:
     rounds = [0, 0]
 
-    def work(job: Processes) -> None:
+    def work(job: DistributedJob) -> None:
         def step() -> None:
             if job.rank == 1:
                 raise ValueError("broken")
             while not job.should_stop():
                 rounds[0] += 1
 
-        job.everywhere("a step", step)
+        job.run_on_all("a step", step)
 
     assert [type(error) for error in in_job(2, work)] == [ProcessError, ValueError]
 
 
 def test_processes_go_on_after_a_failure() -> None:
-    def work(job: Processes) -> list[tuple[int, bool]]:
+    def work(job: DistributedJob) -> list[tuple[int, bool]]:
         with pytest.raises((ProcessError, ZeroDivisionError)):
-            job.everywhere("dividing", lambda: 1 // job.rank)
-        return job.everywhere("counting", lambda: (job.rank, job.should_stop()))
+            job.run_on_all("dividing", lambda: 1 // job.rank)
+        return job.run_on_all("counting", lambda: (job.rank, job.should_stop()))
 
     assert in_job(2, work) == [[(0, False), (1, False)]] * 2
 
 
 def test_processes_at_different_steps_are_an_error() -> None:
-    errors = in_job(2, lambda job: job.everywhere(["encoding", "ranking"][job.rank], lambda: None))
+    errors = in_job(2, lambda job: job.run_on_all(["encoding", "ranking"][job.rank], lambda: None))
     for error in errors:
         assert "process 0 is encoding, process 1 is ranking" in str(error)
 
@@ -234,9 +237,9 @@ def test_ranking_is_shared_without_changing_anything(backend: Backend, count: in
     targets = Targets.of([rng.permutation(300)[:3].tolist() for _ in range(500)], rng.integers(0, 300, 500).tolist())
     done: list[list[int]] = [[] for _ in range(count)]
 
-    def rank(job: Processes | None = None) -> Ranking:
+    def rank(job: DistributedJob | None = None) -> Ranking:
         # 64 rows of scores fit, so that there are 8 blocks of 62 or 63 queries.
-        ranker = Ranker(gallery, backend=backend, memory=64 * 4 * 300, **({"processes": job} if job else {}))
+        ranker = Ranker(gallery, backend=backend, memory=64 * 4 * 300, **({"job": job} if job else {}))
         return ranker.rank(queries, targets=targets, top_k=10, **({"advance": done[job.rank].append} if job else {}))
 
     whole = rank()
@@ -269,7 +272,7 @@ def test_every_image_is_inspected_by_one_process_and_known_to_all(benchmark: Ben
     expected = inspect_images(images, wanted)
     assert expected.unreadable == {"i7": Unreadable.NOT_AN_IMAGE, "gone": Unreadable.MISSING}
     views = [Counted(images) for _ in range(3)]
-    found = in_job(3, lambda job: inspect_images(views[job.rank], wanted, processes=job))
+    found = in_job(3, lambda job: inspect_images(views[job.rank], wanted, job=job))
     assert found == [expected] * 3
     assert [list(inspection.readable) for inspection in found] == [list(expected.readable)] * 3
     assert sorted(name for view in views for name in view.read) == sorted(wanted)
@@ -278,7 +281,7 @@ def test_every_image_is_inspected_by_one_process_and_known_to_all(benchmark: Ben
 
 def test_without_a_launcher_there_is_one_process_and_no_torch() -> None:
     script = (
-        "import sys, circus_bench.distributed as p; print(p.current_processes() is p.ALONE, p.claim_device(), "
+        "import sys, circus_bench.distributed as p; print(p.current_job() is p.SINGLE_PROCESS, p.claim_device(), "
         "'torch' in sys.modules, 'accelerate' in sys.modules)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
@@ -293,7 +296,7 @@ def test_an_environment_that_no_launcher_set_is_refused(monkeypatch: pytest.Monk
     for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(CircusError, match="RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT are not set: start with"):
-        current_processes()
+        current_job()
 
 
 @pytest.fixture
@@ -353,14 +356,14 @@ try:
 except MemoryError:
     pass
 rng = np.random.default_rng(0)
-space = EmbeddingStore(Path(sys.argv[1])).space({"model": "m", "revision": "1"})
+partition = EmbeddingStore(Path(sys.argv[1])).partition({"model": "m", "revision": "1"})
 for start in range(0, N, 1000):
-    space.write(digests[start : start + 1000], rng.standard_normal((1000, DIM), np.float32))
-gallery = space.ordered(space.order(digests))
-queries = space.ordered(space.order(digests[:130]))
+    partition.write(digests[start : start + 1000], rng.standard_normal((1000, DIM), np.float32))
+gallery = partition.open_memmap(partition.materialize(digests))
+queries = partition.open_memmap(partition.materialize(digests[:130]))
 targets = Targets.of([[i] for i in range(130)], [0] * 130)
 # 64 rows of scores are 15 MiB.
-ranking = Ranker(gallery, memory=20 * MIB, longest=1.0).rank(queries, targets=targets, top_k=3)
+ranking = Ranker(gallery, memory=20 * MIB, max_norm=1.0).rank(queries, targets=targets, top_k=3)
 print(set(ranking.rank.tolist()), ranking.top[:, 0].tolist() == list(range(130)))
 """
 
@@ -425,13 +428,13 @@ def launched(*command: str) -> subprocess.CompletedProcess[str]:
 def test_a_job_of_which_a_process_was_killed_is_launched_again_and_ends_with_the_bytes_of_one_process(
     tmp_path: Path,
 ) -> None:
-    scenes(7, 40, gallery=400).save(tmp_path / "scenes")
+    save_benchmark(scenes(7, 40, gallery=400), tmp_path / "scenes")
     script = tmp_path / "dies.py"
     script.write_text(_DIES)
     programs = Path(sys.executable).parent
 
     def arguments(out: str) -> list[str]:
-        options = ("run", tmp_path / "scenes", "-m", MODEL, "--out", tmp_path / out, "--shard-size", 50)
+        options = ("run", tmp_path / "scenes", "-m", MODEL, "--out", tmp_path / out, "--checkpoint-every", 50)
         return list(map(str, options))
 
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")

@@ -1,8 +1,12 @@
-"""Calls to paid services: pace, retries, money, and replies that are kept.
+"""Call paid services within a rate limit and a budget, with retries and a response cache.
 
-Nothing here knows what is asked for: embedding models and judges use it alike. A service is called from threads. Each
-call waits for its place in the rate limit, is retried when the failure is the service's, is counted by a meter that
-stops before a budget is passed, and its reply is on disk before anything else is asked.
+Nothing here knows what is asked for: embedding models and LLM judges use it alike. A service is called from threads.
+Each call waits for its place in the rate limit, is retried when the failure is the service's, is counted by a budget
+that stops before its limit is passed, and its response is on disk before anything else is asked.
+
+The retries are not tenacity's: a wait here ends early when another thread has failed or when the wall-clock budget does
+not cover it, every attempt takes its own place in the rate limit, and a `Retry-After` holds back all threads. Around
+tenacity's hooks the same code is longer.
 """
 
 from __future__ import annotations
@@ -23,22 +27,26 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from circus_bench._typing import StrPath
 from circus_bench.errors import CircusError, FormatError
 
 T = TypeVar("T")
 Usage = Mapping[str, float]
 """Amounts by unit of billing, such as `{"text_tokens": 12, "pixels": 50_000}`."""
 
-PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses of failures that may pass."""
-REJECTED = frozenset({400, 413, 422})
+CLIENT_ERROR = frozenset({400, 413, 422})
 """HTTP statuses of requests that are not taken as they are."""
+MAX_CONSECUTIVE_REJECTIONS = 20
+"""After so many rejected requests without an answer it is not the requests that are wrong."""
+POLL_SECONDS = 1.0
+"""How soon a waiting thread sees that it should stop."""
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MINUTE = 60.0
 _SCHEMA_VERSION = 1
-_NAP = 1.0  # seconds; how soon a waiting thread sees that it should stop
-_KEYS_A_QUERY = 500  # SQLite takes at least 999 parameters in every build
+_KEYS_PER_QUERY = 500  # SQLite takes at least 999 parameters in every build
 
 
 class RemoteError(CircusError):
@@ -67,6 +75,20 @@ class TransientError(RemoteError):
         self.maybe_paid = maybe_paid
 
 
+class RejectedError(RemoteError):
+    """The service will not take a request as it is: something in it is refused, or it is too large.
+
+    A request of several inputs is then cut in two; a single input that is rejected has no result.
+
+    Attributes:
+        reason: in the service's words.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Secret:
     """An API key that does not show in messages, logs or tracebacks.
 
@@ -85,7 +107,7 @@ class Secret:
 
     @classmethod
     def from_environment(cls, *names: str) -> Secret:
-        """The first of some environment variables that is set.
+        """Read the first of some environment variables that is set.
 
         Raises:
             RemoteError: none is.
@@ -96,7 +118,7 @@ class Secret:
         raise RemoteError(f"no API key: set the environment variable {' or '.join(names)}")
 
     def reveal(self) -> str:
-        """The key itself, for the header of a request and nothing else."""
+        """Return the key itself, for the header of a request and nothing else."""
         return self._value
 
     def redact(self, text: str) -> str:
@@ -126,7 +148,7 @@ def check_address(url: str, *, setting: str) -> None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds from the header `Retry-After`, which holds seconds or a date (RFC 9110, section 10.2.3).
+    """Read the seconds to wait from the header `Retry-After`, which holds seconds or a date (RFC 9110, section 10.2.3).
 
     Args:
         headers: of a response; their names in any case.
@@ -148,25 +170,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 class Clock(Protocol):
-    """Where time comes from; tests bring their own."""
+    """A source of time: the module `time`, or what a test brings."""
 
-    def now(self) -> float:
-        """Seconds since some moment."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-
-class SystemClock:
-    """The monotonic clock of this machine."""
-
-    def now(self) -> float:
-        """Seconds since some moment."""
-        return time.monotonic()
+    def monotonic(self) -> float:
+        """Return the seconds since some moment."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        time.sleep(seconds)
 
 
 class RateLimit:
@@ -175,14 +185,14 @@ class RateLimit:
     A single request larger than the limit is let through when nothing else was sent for a minute.
 
     Args:
-        requests: requests a minute; `math.inf` for no limit.
-        tokens: tokens a minute; no limit by default.
+        requests: requests per minute; `math.inf` for no limit.
+        tokens: tokens per minute; no limit by default.
         clock: where time comes from.
     """
 
     def __init__(self, requests: float, *, tokens: float = math.inf, clock: Clock | None = None) -> None:
         self._limits = (requests, tokens)
-        self._clock = clock or SystemClock()
+        self._clock: Clock = clock or time
         self._sent: deque[tuple[float, float, float]] = deque()
         self._held_until = -math.inf
         self._lock = threading.Lock()
@@ -194,7 +204,7 @@ class RateLimit:
             0, or the seconds after which to try again; then nothing was counted.
         """
         with self._lock:
-            now = self._clock.now()
+            now = self._clock.monotonic()
             if now < self._held_until:
                 return self._held_until - now
             if all(map(math.isinf, self._limits)):
@@ -214,12 +224,12 @@ class RateLimit:
     def hold(self, seconds: float) -> None:
         """Let nobody through for a while, as a service's `Retry-After` asks."""
         with self._lock:
-            self._held_until = max(self._held_until, self._clock.now() + seconds)
+            self._held_until = max(self._held_until, self._clock.monotonic() + seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long a failed call is tried again: exponential waits with jitter.
+    """The retries of a failed call: exponential backoff with jitter.
 
     Attributes:
         attempts: calls in all, the first included.
@@ -234,7 +244,7 @@ class RetryPolicy:
     seed: int = 0
 
     def wait(self, failures: int, *, asked: float | None, jitter: float) -> float:
-        """Seconds to wait after so many failures.
+        """Compute the seconds to wait after so many failures.
 
         Args:
             failures: 1 after the first call.
@@ -245,8 +255,8 @@ class RetryPolicy:
         return own if asked is None else max(own, asked)
 
 
-class Caller:
-    """Calls one service: in its pace, with retries, until a deadline.
+class RetryingCaller:
+    """Calls one service within its rate limit, with retries, until a deadline.
 
     Args:
         limit: shared by everything that calls the service.
@@ -265,9 +275,9 @@ class Caller:
     ) -> None:
         self._limit = limit
         self._policy = policy or RetryPolicy()
-        self._clock = clock or SystemClock()
+        self._clock: Clock = clock or time
         self._seconds = seconds
-        self._deadline = self._clock.now() + seconds
+        self._deadline = self._clock.monotonic() + seconds
         self._stopped = threading.Event()
         self._random = random.Random(self._policy.seed)  # noqa: S311  # jitter, not a secret
 
@@ -307,21 +317,21 @@ class Caller:
         self._stopped.clear()
 
     def _wait(self, seconds: float) -> None:
-        end = self._clock.now() + seconds
+        end = self._clock.monotonic() + seconds
         if end >= self._deadline:
             raise BudgetError(
                 f"the time budget of {self._seconds:g} seconds is used up; what was answered is kept, run again to "
                 f"go on"
             )
-        while not self._stopped.is_set() and (left := end - self._clock.now()) > 0:
-            self._clock.sleep(min(left, _NAP))
+        while not self._stopped.is_set() and (left := end - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(left, POLL_SECONDS))
         if self._stopped.is_set():
             raise StoppedError("stopped because another call failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a service charges.
+    """The price list of a service.
 
     Attributes:
         usd: US dollars by unit, one unit each.
@@ -334,7 +344,7 @@ class Price:
     date: str
 
     def cost(self, usage: Usage) -> float:
-        """US dollars for some usage.
+        """Compute the US dollars for some usage.
 
         Raises:
             KeyError: a unit has no price.
@@ -343,18 +353,18 @@ class Price:
 
 
 @dataclass
-class Meter:
-    """Counts what is spent and refuses what a budget does not allow. Calls under way count as what they may cost.
+class Budget:
+    """A budget of US dollars that counts what is spent and refuses what passes it; calls under way count as estimated.
 
     Attributes:
         price: None when it is not known.
-        budget: US dollars that may be spent through this meter; None when the user has not set any.
+        limit: US dollars that may be spent; None when the user has not set any.
         setting: what the user sets to change the budget, for messages.
         spent: usage that the service reported, and the estimate of every answer that was lost on the way.
     """
 
     price: Price | None
-    budget: float | None
+    limit: float | None
     setting: str = "CIRCUS_API_BUDGET_USD"
     spent: Counter[str] = field(default_factory=Counter)
     _reserved: float = 0.0
@@ -371,29 +381,29 @@ class Meter:
         Raises:
             BudgetError: no budget is set, the price is not known, or the estimate is above what is left.
         """
-        if self.budget is None:
+        if self.limit is None:
             costs = f"about ${self.price.cost(estimate):.4f}" if self.price else "an unknown amount"
             raise BudgetError(
                 f"this calls a paid service and costs {costs}; set {self.setting} to the US dollars that may be spent "
                 f"(`inf` for no limit)"
             )
-        if math.isinf(self.budget):
+        if math.isinf(self.limit):
             return
         if self.price is None:
             raise BudgetError(
-                f"the price is not known, so the budget of ${self.budget:g} cannot be kept; set {self.setting} to "
+                f"the price is not known, so the budget of ${self.limit:g} cannot be kept; set {self.setting} to "
                 f"`inf` to go on without one"
             )
         spent, more = self.price.cost(self.spent) + self._reserved, self.price.cost(estimate)
-        if spent + more > self.budget:
+        if spent + more > self.limit:
             raise BudgetError(
-                f"the budget of ${self.budget:g} is too small: ${spent:.4f} is spent or under way, and about "
+                f"the budget of ${self.limit:g} is too small: ${spent:.4f} is spent or under way, and about "
                 f"${more:.4f} more is needed; what was answered is kept, raise {self.setting} and run again to go on"
             )
 
     @contextmanager
     def reserving(self, estimate: Usage) -> Iterator[Callable[[Usage], None]]:
-        """Hold the estimate back while a call is under way; yields a function that books what it used.
+        """Hold the estimate back while a call is under way; yields a function that charges what it used.
 
         Raises:
             BudgetError: see `check`.
@@ -403,21 +413,21 @@ class Meter:
             held = self.price.cost(estimate) if self.price else 0.0
             self._reserved += held
         try:
-            yield self.book
+            yield self.charge
         finally:
             with self._lock:
                 self._reserved -= held
 
-    def book(self, usage: Usage) -> None:
+    def charge(self, usage: Usage) -> None:
         """Count what was used, whatever the budget says: it is spent."""
         with self._lock:
             self.spent.update(usage)
 
 
-class Replies:
-    """Paid replies on disk, by the digest of what was asked.
+class ResponseCache:
+    """A cache of paid responses on disk, by the digest of what was asked.
 
-    One SQLite file, which several processes may use at once. A reply is safe when `put` returns: a process that is
+    One SQLite file, which several processes may use at once. A response is safe when `put` returns: a process that is
     killed right after it loses nothing.
 
     Args:
@@ -427,8 +437,8 @@ class Replies:
         FormatError: the file is something else.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: StrPath) -> None:
+        path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         try:
@@ -448,25 +458,25 @@ class Replies:
         return int(count)
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Those of the replies that are there, by key."""
+        """Look up responses; returns those that are there, by key."""
         return dict(self._select("key, reply", keys))
 
     def known(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys for which there is a reply."""
+        """Return those of the keys for which there is a response."""
         return {key for (key,) in self._select("key", keys)}
 
     def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         wanted = list(dict.fromkeys(keys))
-        for start in range(0, len(wanted), _KEYS_A_QUERY):
-            some = wanted[start : start + _KEYS_A_QUERY]
-            query = f"SELECT {columns} FROM replies WHERE key IN ({','.join('?' * len(some))})"  # noqa: S608  # our own
+        for start in range(0, len(wanted), _KEYS_PER_QUERY):
+            chunk = wanted[start : start + _KEYS_PER_QUERY]
+            query = f"SELECT {columns} FROM replies WHERE key IN ({','.join('?' * len(chunk))})"  # noqa: S608  # our own
             with self._lock:
-                yield from self._file.execute(query, some).fetchall()
+                yield from self._file.execute(query, chunk).fetchall()
 
-    def put(self, replies: Mapping[str, bytes]) -> None:
-        """Keep replies, all of them or none. A key that is there already keeps its first reply."""
+    def put(self, responses: Mapping[str, bytes]) -> None:
+        """Keep responses, all of them or none. A key that is there already keeps its first one."""
         with self._lock, self._file:
-            self._file.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?)", replies.items())
+            self._file.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?)", responses.items())
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,3 +1,3 @@
-"""The shortcut audit: which queries a pool of models solves from one modality, and how far that can be trusted."""
+"""Audit a benchmark for shortcuts: queries that a pool of models solves from one modality, and how sure that is."""
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""The figures of the audit report, as SVG that keeps its text, and thumbnails that are embedded once."""
+"""Draw the figures of the audit report with matplotlib, write them as SVG that keeps its text, and make thumbnails."""
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from PIL import Image
 
 from circus_bench.audit.scores import Scores
 from circus_bench.audit.sensitivity import LabelShares
 from circus_bench.benchmark import Condition
 from circus_bench.images import UnreadableImageError, decode
+from circus_bench.labels.label_bar import LABEL_COLORS
+from circus_bench.labels.labels import Subset
 from circus_bench.metrics.shortcut import Label
+from circus_bench.notebook import thumbnail_uri
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
 THUMBNAIL = 160
 """The longer side of an embedded picture in pixels, at most."""
 
-# Tol's high-contrast scheme, with a dark wine red: colour-blind readers tell them apart, and so does grey print.
-CONDITION_COLOURS = {
+SUBSET_NAMES = {Subset.FULL: "all queries", Subset.SF: "shortcut-free queries", Subset.V: "validated queries"}
+
+CONDITION_COLORS = {  # of the scheme of LABEL_COLORS
     Condition.MULTIMODAL: "#004488",
     Condition.TEXT_ONLY: "#ddaa33",
     Condition.IMAGE_ONLY: "#bb5566",
 }
-LABEL_COLOURS = {Label.SHORTCUT: "#882e40", Label.COMPOSITION_REQUIRED: "#004488", Label.UNRESOLVED: "#8a8a8a"}
 
 _MARKERS = {Label.SHORTCUT: "o", Label.COMPOSITION_REQUIRED: "s", Label.UNRESOLVED: "^"}
 _INK, _FAINT = "#222222", "#dddddd"
 _WIDTH = 4.5  # inches, that is 432 CSS pixels: two stand side by side on a desk, one fills a phone
 _BAR, _GROUP = 0.78, 4.3  # thickness of a bar, and distance from one model to the next, in rows
 _NAME_LENGTH = 46
-_JPEG_QUALITY = 85
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -64,7 +63,7 @@ _STYLE = {
 
 
 def words(name: str) -> str:
-    """A label, condition or policy as it is printed in running text.
+    """Return a label, condition or policy as it is printed in running text.
 
     Example:
         >>> words(Label.COMPOSITION_REQUIRED)
@@ -74,23 +73,21 @@ def words(name: str) -> str:
 
 
 def hit_rate_limit(scores: Sequence[Scores], *, k: int) -> int:
-    """The right end in per cent of an axis that holds the hit rates of all `scores`, so that figures can share it."""
+    """Return the right end in per cent of an axis that holds all hit rates, so that figures can share it."""
     rates = [of_model.by_condition[condition][f"hit_rate@{k}"] for of_model in scores for condition in Condition]
     highs = [rate.high for rate in rates if not math.isnan(rate.high)]
     return 25 * max(1, math.ceil(4 * max(highs, default=1)))
 
 
-def hit_rate_figure(scores: Sequence[Scores], *, k: int, title: str, limit: int = 100) -> str:
-    """Draw the hit rate of each model under the three conditions, with intervals and the chance level.
+def draw_hit_rates(scores: Sequence[Scores], *, k: int, limit: int = 100) -> Figure:
+    """Draw the hit rate of each model under the three conditions, with confidence intervals and the chance level.
+
+    A condition without a number is marked "undefined" in place of its bar.
 
     Args:
         scores: of the models on one subset.
         k: the cut-off of the hit rate.
-        title: says which subset it is.
         limit: right end of the axis in per cent; see `hit_rate_limit`.
-
-    Returns:
-        An `<svg>` element. A condition without a number is marked "undefined" in place of its bar.
     """
     with canvas(0.75 + 0.155 * _GROUP * len(scores)) as figure:
         axes = figure.add_axes((0.2, 0.32 / figure.get_figheight(), 0.77, 1 - 0.42 / figure.get_figheight()))
@@ -110,15 +107,11 @@ def hit_rate_figure(scores: Sequence[Scores], *, k: int, title: str, limit: int 
         axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
         axes.grid(axis="x", color=_FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        return to_svg(figure, name=f"hit-rate-{title}", description=f"Hit rate at {k} of each model, {title}")
+        return figure
 
 
-def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
-    """Draw the share of each label against the cut-off, with 95 % bands; `k` is the audit's own cut-off.
-
-    Returns:
-        An `<svg>` element.
-    """
+def draw_k_sweep(sweep: Mapping[int, LabelShares], *, k: int) -> Figure:
+    """Draw the share of each label against the cut-off, with 95 % bands; `k` is the audit's own cut-off."""
     cutoffs, entries = list(sweep), list(sweep.values())
     with canvas(2.9) as figure:
         axes = figure.add_axes((0.105, 0.17, 0.62, 0.76))
@@ -129,9 +122,9 @@ def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
             low, middle, high = (
                 [100 * getattr(entry.shares[label], end) for entry in entries] for end in ("low", "value", "high")
             )
-            colour = LABEL_COLOURS[label]
-            axes.fill_between(cutoffs, low, high, color=colour, alpha=0.18, linewidth=0)
-            axes.plot(cutoffs, middle, color=colour, marker=_MARKERS[label], markersize=3.5)
+            color = LABEL_COLORS[label]
+            axes.fill_between(cutoffs, low, high, color=color, alpha=0.18, linewidth=0)
+            axes.plot(cutoffs, middle, color=color, marker=_MARKERS[label], markersize=3.5)
         _name_lines(axes, {label: 100 * entries[-1].shares[label].value for label in Label})
         axes.set_ylim(0, 102)
         axes.set_yticks(range(0, 101, 25), [f"{tick} %" for tick in range(0, 101, 25)])
@@ -140,7 +133,7 @@ def k_sweep_figure(sweep: Mapping[int, LabelShares], *, k: int) -> str:
         axes.set_xlabel("K")
         axes.grid(axis="y", color=_FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        return to_svg(figure, name="k-sweep", description="Share of each label against the cut-off K")
+        return figure
 
 
 def _bars(axes: Axes, of_model: Scores, *, k: int, top: float) -> None:
@@ -155,7 +148,7 @@ def _bars(axes: Axes, of_model: Scores, *, k: int, top: float) -> None:
             axes.text(0, y, " undefined", va="center", style="italic")
             continue
         low, value, high = (100 * number for number in (rate.low, rate.value, rate.high))
-        axes.barh(y, value, height=_BAR, color=CONDITION_COLOURS[condition])
+        axes.barh(y, value, height=_BAR, color=CONDITION_COLORS[condition])
         # A white outline keeps the whisker visible on the dark bar.
         axes.plot([low, high], [y, y], color="white", linewidth=2.6, solid_capstyle="butt")
         axes.plot([low, high], [y, y], color=_INK, linewidth=1, marker="|", markersize=4, markeredgewidth=1)
@@ -184,27 +177,34 @@ def _name_lines(axes: Axes, ends: Mapping[Label, float]) -> None:
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
-            color="#5c5c5c" if label is Label.UNRESOLVED else LABEL_COLOURS[label],
+            color="#5c5c5c" if label is Label.UNRESOLVED else LABEL_COLORS[label],
             annotation_clip=False,
         )
 
 
 @contextmanager
 def canvas(height: float) -> Iterator[Figure]:
-    """Yield an empty figure of `height` inches, to be drawn and written within the block."""
-    import matplotlib.style
+    """Yield an empty figure of `height` inches, to be drawn within the block."""
     from matplotlib.figure import Figure
+
+    with _style():
+        yield Figure(figsize=(_WIDTH, height))
+
+
+def _style() -> AbstractContextManager[None]:
+    import matplotlib.style
 
     # The salt of the ids can only be set globally; the context puts everything back, and first of all keeps the
     # reader's own matplotlibrc out, so that the same audit gives the same bytes.
-    with matplotlib.style.context(["default", _STYLE]):
-        yield Figure(figsize=(_WIDTH, height))
+    return matplotlib.style.context(["default", _STYLE])
 
 
 def to_svg(figure: Figure, *, name: str, description: str) -> str:
     """Write a figure as an `<svg>` element with a text for screen readers; `name` keeps its ids apart from others'."""
     file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with _style():
+        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     whole = file.getvalue()
     svg = whole[whole.index("<svg") :]
     # Ids are unique within a figure only, and an HTML file holds several.
@@ -251,7 +251,7 @@ class Thumbnails:
         self._made: dict[str, Thumbnail] = {}
 
     def of(self, image_id: str) -> Thumbnail:
-        """The thumbnail of an image. What cannot be decoded is said, not replaced."""
+        """Return the thumbnail of an image. What cannot be decoded is said, not replaced."""
         if image_id not in self._made:
             self._made[image_id] = self._make(f"picture-{len(self._made)}", image_id)
         return self._made[image_id]
@@ -270,17 +270,5 @@ class Thumbnails:
             return Thumbnail(key, image_id, missing="missing")
         except UnreadableImageError as error:
             return Thumbnail(key, image_id, missing=words(error.reason))
-        image.info.clear()  # a colour profile would be written into every PNG
-        image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-        return Thumbnail(key, image_id, *image.size, uri=_data_uri(image))
-
-
-def _data_uri(image: Image.Image) -> str:
-    """The smaller of PNG, which suits drawings, and JPEG, which suits photographs."""
-    files = []
-    for kind, options in (("png", {"optimize": True}), ("jpeg", {"quality": _JPEG_QUALITY, "optimize": True})):
-        file = io.BytesIO()
-        image.save(file, kind, **options)
-        files.append((kind, file.getvalue()))
-    kind, data = min(files, key=lambda entry: len(entry[1]))
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        uri = thumbnail_uri(image, THUMBNAIL)  # which shrinks it
+        return Thumbnail(key, image_id, *image.size, uri=uri)

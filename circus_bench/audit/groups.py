@@ -1,4 +1,4 @@
-"""An audit by the benchmark's query groups, such as RMIR's categories, with both averages that are in use.
+"""Break an audit down by the benchmark's query groups, such as RMIR's categories, with both averages that are in use.
 
 `micro` is the mean over queries, `macro` the plain mean of the groups' values. They differ where groups differ in size,
 and a number without its name is neither.
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from circus_bench.audit.audit import Audit
 from circus_bench.audit.statistics import Estimate, combined, proportion
 from circus_bench.benchmark import Benchmark, Condition
+from circus_bench.io import to_plain
 from circus_bench.labels.pool import check_same_queries
 from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.metrics.shortcut import Label
@@ -37,7 +38,7 @@ class Grouped:
 
     @classmethod
     def of(cls, hits: NDArray[Any], groups: Sequence[str]) -> Grouped:
-        """Count by group.
+        """Compute the share of hits per group.
 
         Args:
             hits: bool or 0/1 [n_queries].
@@ -51,14 +52,6 @@ class Grouped:
         of_query = np.array(groups)
         found = {group: proportion(hits[of_query == group]) for group in sorted(set(groups))}
         return cls(found, proportion(hits), combined(list(found.values()), [1.0] * len(found)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        return {
-            "groups": {group: share.to_dict() for group, share in self.groups.items()},
-            "micro": self.micro.to_dict(),
-            "macro": self.macro.to_dict(),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +69,12 @@ class GroupedAudit:
     hit_rates: Mapping[str, Mapping[Condition, Grouped]]
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
+        """Return strict JSON."""
         return {
             "k": self.k,
             "averages": {"micro": "mean over queries", "macro": "plain mean of the groups"},
-            "labels": {label.value: shares.to_dict() for label, shares in self.labels.items()},
-            "hit_rates": {
-                model: {condition.value: shares.to_dict() for condition, shares in of_model.items()}
-                for model, of_model in self.hit_rates.items()
-            },
+            "labels": to_plain(self.labels),
+            "hit_rates": to_plain(self.hit_rates),
         }
 
 
@@ -97,10 +87,10 @@ def audit_by_group(audit: Audit, benchmark: Benchmark) -> GroupedAudit:
     check_same_queries(audit.pool, benchmark)
     group_of = {query.id: query.group for query in benchmark.queries}
     groups = [group_of[query] for query in audit.pool.queries]
-    k = audit.labels.k
+    k = audit.shortcut_labels.k
     return GroupedAudit(
         k=k,
-        labels={label: Grouped.of(audit.labels.labels == label.value, groups) for label in Label},
+        labels={label: Grouped.of(audit.shortcut_labels.labels == label.value, groups) for label in Label},
         hit_rates={
             run.manifest.model.name: {
                 condition: Grouped.of(hit_rate(run.ranks(condition), k), groups) for condition in Condition

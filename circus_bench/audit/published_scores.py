@@ -1,7 +1,4 @@
-"""Published scores and what is known about them, as data: `circus_bench/labels/published/scores.json`.
-
-The schema is described in README.md beside the file.
-"""
+"""Read published scores and what is known about them from `published_scores.json`, which docs/formats.md describes."""
 
 from __future__ import annotations
 
@@ -12,11 +9,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Condition, ReferencePolicy
 from circus_bench.errors import FormatError, MismatchError
 from circus_bench.io import read_json
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 from circus_bench.metrics.shortcut import Label
+
+PUBLISHED_SCORES = Path(__file__).parent / "published_scores.json"
+"""Scores that papers print; docs/formats.md describes the file."""
 
 SCHEMA_VERSION = 1
 EITHER_UNIMODAL = "either_unimodal"
@@ -31,7 +32,7 @@ _LABEL_K = 10  # the cut-off of the published labels
 
 
 class Effect(StrEnum):
-    """What a caveat does to a published number."""
+    """Effect of a caveat on a published number."""
 
     CANNOT_MATCH = "cannot_match"
     """Nobody can compute it from what is public."""
@@ -41,7 +42,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """Why a published number may not be found again.
+    """Reason why a published number may not be found again.
 
     Attributes:
         id: a short name.
@@ -68,7 +69,7 @@ class Caveat:
     attached: str = "declared"
 
     def concerns(self, benchmark: str, value: PublishedValue) -> bool:
-        """Whether it is declared to be about a published value."""
+        """Tell whether it is declared to be about a published value."""
         pairs = (
             (self.benchmarks, benchmark),
             (self.subsets, value.subset.value),
@@ -100,7 +101,7 @@ class PublishedValue:
 
     @property
     def name(self) -> str:
-        """What it is, such as `multimodal hit_rate@10`."""
+        """Name of the number, such as `multimodal hit_rate@10`."""
         return f"{self.quantity} hit_rate@{self.k}" if self.quantity in RATES else self.quantity
 
     @property
@@ -116,14 +117,14 @@ class PublishedValue:
         return round(-math.log10(2 * self.half_unit)) - (0 if self.is_gap else 2)
 
     def is_share_of(self, n: int) -> bool:
-        """Whether some whole number of n queries rounds to it."""
+        """Tell whether some whole number of n queries rounds to it."""
         nearest = round(self.value * n)
         return abs(nearest / n - self.value) <= self.half_unit + 1e-9
 
 
 @dataclass(frozen=True)
 class PublishedBenchmark:
-    """What is published about a benchmark.
+    """Published numbers of a benchmark.
 
     Attributes:
         name: its name.
@@ -166,7 +167,7 @@ class PublishedScores:
     caveats: tuple[Caveat, ...]
 
     @classmethod
-    def load(cls, path: Path) -> PublishedScores:
+    def load(cls, path: StrPath = PUBLISHED_SCORES) -> PublishedScores:
         """Read a file of published scores.
 
         Raises:
@@ -183,14 +184,14 @@ class PublishedScores:
                 caveats=tuple(_caveat(entry) for entry in content["caveats"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{path}: {error!r}; see README.md beside it") from error
+            raise FormatError(f"{path}: {error!r}; see docs/formats.md") from error
         nameless = {model for of in scores.benchmarks.values() for model in of.models} - scores.ids.keys()
         if nameless or NO_WHOLE_COUNT not in {caveat.id for caveat in scores.caveats}:
             raise FormatError(f"{path}: models without ids {sorted(nameless)}, or no caveat {NO_WHOLE_COUNT!r}")
         return scores
 
     def of_protocol(self, protocol: str) -> PublishedBenchmark:
-        """What is published under a protocol.
+        """Find what is published under a protocol.
 
         Raises:
             MismatchError: nothing is.

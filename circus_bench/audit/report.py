@@ -1,4 +1,4 @@
-"""The report of an audit: one HTML file that needs nothing else, for people who would rather look than read tables."""
+"""Write the report of an audit: one HTML file that needs nothing else, for people who would rather look than read."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from circus_bench._typing import StrPath
 from circus_bench._version import __version__
 from circus_bench.audit.audit import Audit, check_audit_matches
-from circus_bench.audit.figures import Thumbnail, Thumbnails, hit_rate_figure, hit_rate_limit, k_sweep_figure, words
+from circus_bench.audit.figures import SUBSET_NAMES, Thumbnail, Thumbnails, to_svg, words
 from circus_bench.audit.groups import audit_by_group
 from circus_bench.audit.statistics import LEVEL, Estimate, proportion
 from circus_bench.benchmark import Benchmark, Condition, Query, ReferencePolicy
-from circus_bench.encoding.encoder import Alarm
-from circus_bench.errors import CircusError, MismatchError, some
+from circus_bench.encoding.sanity_checks import EncoderWarning
+from circus_bench.errors import CircusError, MismatchError, format_ids
 from circus_bench.io import write_text
-from circus_bench.labels.label_table import Subset
 from circus_bench.metrics.ranks import Floats
 from circus_bench.metrics.shortcut import Label, Shortcut
 
@@ -33,24 +32,23 @@ _SHOWN_GROUPS = 40
 _SHOWN_VALUE = 300  # characters of one entry of a benchmark's provenance
 _NBSP = "\N{NO-BREAK SPACE}"
 _ALARMS = {
-    Alarm.REFERENCE_IGNORED: "another reference image does not move the multimodal embedding",
-    Alarm.TEXT_IGNORED: "another modification text does not move the multimodal embedding",
-    Alarm.REFERENCE_LEAKS: "another reference image moves the text-only embedding",
-    Alarm.TEXT_LEAKS: "another modification text moves the image-only embedding",
-    Alarm.COLLAPSED: "all gallery embeddings are nearly the same",
+    EncoderWarning.REFERENCE_IGNORED: "another reference image does not move the multimodal embedding",
+    EncoderWarning.TEXT_IGNORED: "another modification text does not move the multimodal embedding",
+    EncoderWarning.REFERENCE_LEAKS: "another reference image moves the text-only embedding",
+    EncoderWarning.TEXT_LEAKS: "another modification text moves the image-only embedding",
+    EncoderWarning.COLLAPSED: "all gallery embeddings are nearly the same",
 }
 _KINDS = (*Shortcut, Label.COMPOSITION_REQUIRED, Label.UNRESOLVED)
-_SUBSET_NAMES = {Subset.FULL: "all queries", Subset.SF: "shortcut-free queries", Subset.V: "validated queries"}
 
 
-def write_report(audit: Audit, path: Path, *, benchmark: Benchmark | None = None, examples: int = 3) -> None:
+def write_report(audit: Audit, path: StrPath, *, benchmark: Benchmark | None = None, examples: int = 3) -> None:
     """Write an audit as one self-contained HTML file; the same audit gives the same bytes.
 
     Args:
         audit: the audit. What it does not hold (published minima have no Runs and no scores) is left out.
         path: the HTML file.
         benchmark: the benchmark that was audited, for its groups and for examples with pictures, which are embedded as
-            thumbnails: mind the licence of the images before passing the file on. Its queries may be in another order.
+            thumbnails: mind the license of the images before passing the file on. Its queries may be in another order.
         examples: queries shown for each label, 0 for none.
 
     Raises:
@@ -75,8 +73,10 @@ def write_report(audit: Audit, path: Path, *, benchmark: Benchmark | None = None
         "groups": _groups(audit, benchmark),
         "shown_groups": _SHOWN_GROUPS,
         "scores": _scores(audit),
-        "metrics": _metrics(audit.labels.k, multiple=multiple),
-        "k_sweep_figure": k_sweep_figure(audit.k_sweep, k=audit.labels.k),
+        "metrics": _metrics(audit.shortcut_labels.k, multiple=multiple),
+        "k_sweep_figure": to_svg(
+            audit.plot("k_sweep"), name="k-sweep", description="Share of each label against the cut-off K"
+        ),
         "agreement": _agreement(audit),
         "examples": shown,
         "pictures": thumbnails.embedded,
@@ -107,7 +107,7 @@ def _render(content: Mapping[str, Any]) -> str:
 
 
 def _percent(share: Estimate | float) -> str:
-    """A share as a percentage; an undefined one is called so, never 0."""
+    """Format a share as a percentage; an undefined one is called so, never 0."""
     value = share.value if isinstance(share, Estimate) else share
     return "undefined" if math.isnan(value) else f"{100 * value:.1f}{_NBSP}%"
 
@@ -129,14 +129,14 @@ def _rank(rank: float) -> str:
 
 
 def _in_audit_order(audit: Audit, benchmark: Benchmark) -> Benchmark:
-    """The benchmark with its queries in the audit's order, for a fingerprint does not depend on it."""
+    """Return the benchmark with its queries in the audit's order, for a fingerprint does not depend on it."""
     check_audit_matches(audit, benchmark)
     by_id = {query.id: query for query in benchmark.queries}
     if by_id.keys() != set(audit.pool.queries):
         foreign = [query for query in audit.pool.queries if query not in by_id]
         raise MismatchError(
             f"the audit and benchmark {benchmark.name!r} have different queries: {len(audit.pool.queries):,} and "
-            f"{len(by_id):,}; not in the benchmark are {some(foreign)}"
+            f"{len(by_id):,}; not in the benchmark are {format_ids(foreign)}"
         )
     if tuple(by_id) == audit.pool.queries:
         return benchmark
@@ -156,8 +156,8 @@ def _policy(audit: Audit, benchmark: Benchmark | None) -> str:
 
 
 def _facts(audit: Audit, benchmark: Benchmark | None) -> list[tuple[str, str]]:
-    """The provenance block: what was audited, with what, and when."""
-    protocol, labels = _protocol(audit, benchmark), audit.labels
+    """Return the provenance block: what was audited, with what, and when."""
+    protocol, labels = _protocol(audit, benchmark), audit.shortcut_labels
     n_gallery = audit.about.get("n_gallery") or (len(benchmark.gallery.ids) if benchmark else None)
     fingerprint = audit.about.get("fingerprint") or {}
     manifests = [run.manifest for run in audit.runs]
@@ -185,7 +185,7 @@ def _facts(audit: Audit, benchmark: Benchmark | None) -> list[tuple[str, str]]:
 
 
 def _source(audit: Audit, benchmark: Benchmark | None) -> list[tuple[str, str]]:
-    """The benchmark's own provenance (licence, version, citation), long entries cut."""
+    """Return the benchmark's own provenance (license, version, citation), long entries cut."""
     source = dict(benchmark.source if benchmark else audit.runs[0].manifest.source if audit.runs else {})
     shown = []
     for name, value in sorted(source.items()):
@@ -195,7 +195,7 @@ def _source(audit: Audit, benchmark: Benchmark | None) -> list[tuple[str, str]]:
 
 
 def _warnings(audit: Audit, benchmark: Benchmark | None) -> list[str]:
-    """What a reader must know before believing any number."""
+    """List what a reader must know before believing any number."""
     found = [
         f"{run.manifest.model.name}: {words(alarm)} ({_ALARMS[alarm]}). Its Run is not to be trusted."
         for run in audit.runs
@@ -204,9 +204,9 @@ def _warnings(audit: Audit, benchmark: Benchmark | None) -> list[str]:
     source: Mapping[str, Any] = benchmark.source if benchmark else audit.runs[0].manifest.source if audit.runs else {}
     left_out = source.get("left_out_images")
     if left_out:
-        found.append(f"Images left out, and with them the queries that need them ({some(left_out)}).")
+        found.append(f"Images left out, and with them the queries that need them ({format_ids(left_out)}).")
     found += [
-        f"The benchmark contradicts itself: {words(finding.defect)} ({some(finding.ids)})."
+        f"The benchmark contradicts itself: {words(finding.defect)} ({format_ids(finding.ids)})."
         for finding in (benchmark.findings if benchmark else ())
     ]
     return found
@@ -234,13 +234,13 @@ def _segments(audit: Audit) -> list[_Segment]:
 
 
 def _kinds(audit: Audit) -> np.ndarray[Any, np.dtype[np.str_]]:
-    """Label of every query, a shortcut's being its detail."""
-    labels = audit.labels
+    """Return the label of every query, a shortcut's being its detail."""
+    labels = audit.shortcut_labels
     return np.where(labels.details != "", labels.details, labels.labels)
 
 
 def _groups(audit: Audit, benchmark: Benchmark | None) -> dict[str, Any]:
-    """Counts of every label in every group; empty where there are no groups to tell apart."""
+    """Count every label in every group; empty where there are no groups to tell apart."""
     if benchmark is None or len({query.group for query in benchmark.queries}) < 2:
         return {}
     table = audit.by_group(benchmark)
@@ -257,28 +257,29 @@ def _groups(audit: Audit, benchmark: Benchmark | None) -> dict[str, Any]:
 
 
 def _scores(audit: Audit) -> list[dict[str, Any]]:
-    """For every subset its scores, its figure and the pool's CompGap."""
-    found, k = [], audit.labels.k
-    limit = hit_rate_limit(audit.scores, k=k)
-    for subset, name in _SUBSET_NAMES.items():
+    """Return for every subset its scores, its figure and the pool's CompGap."""
+    found, k = [], audit.shortcut_labels.k
+    for subset, name in SUBSET_NAMES.items():
         of_subset = [scores for scores in audit.scores if scores.subset == subset]
         if of_subset:
+            description = f"Hit rate at {k} of each model, {name}"
             drawn = of_subset[0].n_queries > 0
-            figure = hit_rate_figure(of_subset, k=k, title=name, limit=limit) if drawn else ""
+            plot = f"hit_rate_{subset}"
+            figure = to_svg(audit.plot(plot), name=f"hit-rate-{name}", description=description) if drawn else ""
             gap = audit.comp_gap.get(subset)
             found.append({"subset": subset.value, "name": name, "rows": of_subset, "figure": figure, "comp_gap": gap})
     return found
 
 
 def _metrics(k: int, *, multiple: bool) -> list[tuple[str, str, bool]]:
-    """Columns of the score tables: metric, heading, whether it is a share."""
+    """Return the columns of the score tables: metric, heading, whether it is a share."""
     several = [(f"recall@{k}", f"Recall@{k}", True), (f"map@{k}", f"mAP@{k}", True)] if multiple else []
     return [*several, ("ndcg", "nDCG", False), ("mrr", "MRR", False)]
 
 
 def _agreement(audit: Audit) -> dict[str, Any]:
-    """How many models solve each shortcut from one modality; empty where the pool is not made of single models."""
-    pool, labels = audit.pool, audit.labels
+    """Count the models that solve each shortcut from one modality; empty for a pool that is not of single models."""
+    pool, labels = audit.pool, audit.shortcut_labels
     shortcuts = ~labels.shortcut_free
     total = int(shortcuts.sum())
     if len(pool.models) < 2 or not total:
@@ -312,7 +313,7 @@ class _Shown:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one condition brought: the top of one model's list and its rank; the best of the pool, and who hit."""
+    """The outcome of one condition: the top of one model's list and its rank; the best of the pool, and who hit."""
 
     condition: Condition
     shown: list[_Shown]
@@ -334,7 +335,7 @@ class _Example:
 
 
 def _examples(audit: Audit, benchmark: Benchmark, thumbnails: Thumbnails, wanted: int) -> dict[str, list[_Example]]:
-    """Queries spread evenly over those of each label."""
+    """Choose queries spread evenly over those of each label."""
     kinds = _kinds(audit)
     found = {}
     for kind in _KINDS:
@@ -349,14 +350,14 @@ def _examples(audit: Audit, benchmark: Benchmark, thumbnails: Thumbnails, wanted
 
 def _example(audit: Audit, query: Query, position: int, kind: Label | Shortcut, thumbnails: Thumbnails) -> _Example:
     ranks = {condition: audit.pool.best[condition][:, position] for condition in Condition}
-    chosen = _most_telling(ranks, kind)
+    chosen, k = _most_telling(ranks, kind), audit.shortcut_labels.k
     answers = [
         _Answer(
             condition,
             _top(audit, query, position, chosen, condition, thumbnails),
             rank=float(ranks[condition][chosen]),
             best=float(ranks[condition].min()),
-            hits=[audit.pool.models[m].rpartition("/")[2] for m in np.flatnonzero(ranks[condition] <= audit.labels.k)],
+            hits=[audit.pool.models[m].rpartition("/")[2] for m in np.flatnonzero(ranks[condition] <= k)],
         )
         for condition in Condition
     ]
@@ -371,7 +372,7 @@ def _example(audit: Audit, query: Query, position: int, kind: Label | Shortcut, 
 
 
 def _most_telling(ranks: Mapping[Condition, Floats], kind: Label | Shortcut) -> int:
-    """The model with the best evidence for a label: best ranks under the conditions that gave it, first of equals."""
+    """Choose the model with the best evidence for a label: best ranks under its conditions, first of equals."""
     text, image = ranks[Condition.TEXT_ONLY], ranks[Condition.IMAGE_ONLY]
     evidence: dict[Label | Shortcut, tuple[Floats, ...]] = {
         Shortcut.TEXT_ONLY: (text,),

@@ -1,12 +1,11 @@
-"""Measured scores beside published ones, and what is known to keep them apart.
+"""Reproduce published scores: compare measured ones with them, and say what is known to keep them apart.
 
-The published numbers and the caveats are data: `circus_bench/labels/published/scores.json`, whose schema is described
-beside it. What was not measured is listed, and never counts as agreement.
+The published numbers and the caveats are data, see `circus_bench.audit.published_scores`. What was not
+measured is listed, and never counts as agreement.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from circus_bench.audit.scores import pool_comp_gap
 from circus_bench.audit.statistics import Estimate, proportion
 from circus_bench.benchmark import Condition
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 from circus_bench.labels.pool import Pool
 from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.runs.run import Run, check_comparable
@@ -39,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class Outcome(StrEnum):
-    """How a measured number stands to the published one."""
+    """Comparison of a measured number with the published one."""
 
     SAME = "same"
     """It rounds to the published number."""
@@ -68,7 +67,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """Measured less published."""
+        """Measured minus published."""
         return self.measured.value - self.published.value
 
     @property
@@ -83,7 +82,7 @@ class Comparison:
         return Outcome.WITHIN if inside else Outcome.OUTSIDE
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
+        """Return strict JSON."""
         difference = self.difference
         return {
             "model": self.published.model or None,
@@ -99,7 +98,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The outcome for one benchmark.
+    """Measured and published scores of one benchmark, compared.
 
     Attributes:
         benchmark: its name.
@@ -117,20 +116,9 @@ class Reproduction:
     warnings: tuple[str, ...]
     caveats: tuple[Caveat, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        return {
-            "benchmark": self.benchmark,
-            "protocol": self.protocol,
-            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
-            "not_compared": list(self.not_compared),
-            "warnings": list(self.warnings),
-            "caveats": [dataclasses.asdict(caveat) for caveat in self.caveats],
-        }
-
 
 def by_protocol(runs: Sequence[Run]) -> list[list[Run]]:
-    """The Runs of each protocol, in the order in which the protocols first occur."""
+    """Group Runs by protocol, in the order in which the protocols first occur."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.manifest.protocol["id"], []).append(run)
@@ -145,7 +133,7 @@ def reproduce(
     Numbers about the whole pool (CompGap, label counts) are compared when all its models have Runs.
 
     Args:
-        runs: one a model, all on one benchmark and protocol.
+        runs: one per model, all on one benchmark and protocol.
         published: the published numbers.
         masks: the queries of `sf` and `v`, bool [n_queries] each, as far as known.
 
@@ -193,7 +181,7 @@ def _check_same_benchmark(run: Run, about: PublishedBenchmark) -> None:
 
 
 def _by_paper_name(runs: Sequence[Run], about: PublishedBenchmark, published: PublishedScores) -> dict[str, Run]:
-    """The Runs of published models, in the paper's order."""
+    """Find the Runs of published models, in the paper's order."""
     of_id = {run.manifest.model.name: run for run in runs}
     named: dict[str, Run] = {}
     for model in about.models:
@@ -209,7 +197,7 @@ def _by_paper_name(runs: Sequence[Run], about: PublishedBenchmark, published: Pu
 
 
 def _measured(value: PublishedValue, named: Mapping[str, Run], chosen: Mask, *, whole_pool: bool) -> Iterator[Estimate]:
-    """Our number for a published one; nothing where the Runs do not give it."""
+    """Compute our number for a published one; nothing where the Runs do not give it."""
     if value.quantity in RATES:
         if value.model in named:
             run = named[value.model]

@@ -1,16 +1,18 @@
-"""Scores of a Run on a subset of its queries, in all three conditions, each with an interval."""
+"""Score a Run on a subset of its queries under the three conditions, each metric with a confidence interval."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.audit.statistics import Estimate, comp_gap_of, mean, pool_comp_gap_of, proportion
+from circus_bench.audit.statistics import Estimate, mean, pool_comp_gap_of, proportion
 from circus_bench.benchmark import Condition
+from circus_bench.io import to_plain
 from circus_bench.metrics.average_precision import average_precision
 from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.metrics.mrr import reciprocal_rank
@@ -26,9 +28,9 @@ CUTOFFS = (1, 5, 10, 50)
 SUBSET_CUTOFFS = (1, 2, 3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
-    """What one model scores on one subset.
+    """Scores of one model on one subset.
 
     Attributes:
         model: its name.
@@ -56,22 +58,27 @@ class Scores:
     weighted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "model": self.model,
-            "subset": self.subset,
-            "n_queries": self.n_queries,
-            "n_relevant": self.n_relevant,
-            "weighted": self.weighted,
-            "comp_gap": self.comp_gap.to_dict(),
-            "either_unimodal": self.either_unimodal.to_dict(),
-            "conditions": {
-                condition.value: {name: estimate.to_dict() for name, estimate in of_condition.items()}
-                for condition, of_condition in self.by_condition.items()
-            },
-            "chance": {condition.value: estimate.to_dict() for condition, estimate in self.chance.items()},
-            "share_tied": {condition.value: share.to_dict() for condition, share in self.ties.items()},
+        """Return strict JSON."""
+        content = {field.name: to_plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {"conditions": content.pop("by_condition"), "share_tied": content.pop("ties"), **content}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Scores:
+        """Make scores from the JSON of `to_dict`."""
+        values: dict[str, Any] = {field.name: content.get(field.name) for field in dataclasses.fields(cls)}
+        for name, key in (("chance", "chance"), ("ties", "share_tied")):
+            of = content[key]
+            values[name] = {c: Estimate.from_dict(of[c]) for c in Condition if c in of}
+        for name in ("comp_gap", "either_unimodal"):
+            values[name] = Estimate.from_dict(content[name])
+        values["by_condition"] = {
+            c: {name: Estimate.from_dict(entry) for name, entry in content["conditions"][c].items()} for c in Condition
         }
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        """Name the subset and the gap rather than every metric."""
+        return f"Scores({self.model!r} on {self.subset}, {self.n_queries:,} queries: CompGap {self.comp_gap.value:.3f})"
 
 
 def score_run(
@@ -109,6 +116,8 @@ def score_run(
     rows = np.repeat(chosen, np.diff(run.offsets))
     of_rows = None if own is None else np.repeat(own, np.diff(run.offsets)[chosen])
     gains = _ndcg(run, chosen)
+    if own is not None:  # a ratio of means: weighting the summands weights both of them
+        gains = {condition: own * of_condition for condition, of_condition in gains.items()}
     return Scores(
         model=run.manifest.model.name,
         subset=subset,
@@ -117,15 +126,14 @@ def score_run(
         by_condition=by_condition,
         either_unimodal=proportion(either, own),
         chance={c: proportion(hit_rate(null, k)[chosen], own) for c, null in nulls.items() if null is not None},
-        # A ratio of means: weighting the summands weights both of them.
-        comp_gap=comp_gap_of(gains if own is None else {c: own * of_condition for c, of_condition in gains.items()}),
+        comp_gap=pool_comp_gap_of([gains]),
         ties={c: proportion(run.ties(c)[rows] > 0, of_rows) for c in Condition},
         weighted=own is not None,
     )
 
 
 def pool_comp_gap(runs: Sequence[Run], chosen: Mask | None = None) -> Estimate:
-    """Mean CompGap over the Runs of a pool on the chosen queries; undefined if that of any model is."""
+    """Compute the mean CompGap over the Runs of a pool on the chosen queries; undefined if that of any model is."""
     if chosen is None:
         chosen = np.ones(len(runs[0].queries), bool)
     return pool_comp_gap_of([_ndcg(run, chosen) for run in runs])

@@ -1,8 +1,8 @@
-"""How the labels change with the cut-off, the support asked for, and the models of the pool."""
+"""Analyze the sensitivity of labels: to the cut-off, to the support asked for, and to the pool (leave-one-out)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ SWEPT_K = (1, 3, 5, 10, 15, 20, 50)
 
 @dataclass(frozen=True)
 class LabelShares:
-    """Labels, summed up.
+    """Count and share of each label.
 
     Attributes:
         counts: queries of each label.
-        shares: share of each label, with its interval.
+        shares: share of each label, with its confidence interval.
         changed: queries whose label differs from the audit's own.
     """
 
@@ -31,21 +31,23 @@ class LabelShares:
 
     @classmethod
     def of(cls, labels: ShortcutLabels, *, own: ShortcutLabels) -> LabelShares:
-        """Sum up `labels`; `own` are the audit's labels."""
+        """Count `labels`; `own` are the audit's labels."""
         estimates = {label: proportion(np.equal(labels.labels, label.value)) for label in Label}
         return cls(labels.counts(), estimates, int((labels.labels != own.labels).sum()))
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "counts": {label.value: count for label, count in self.counts.items()},
-            "shares": {label.value: share.to_dict() for label, share in self.shares.items()},
-            "changed": self.changed,
-        }
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> LabelShares:
+        """Make label shares from their JSON."""
+        shares = {label: Estimate.from_dict(content["shares"][label]) for label in Label}
+        return cls(
+            {label: content["counts"][label] for label in Label},
+            {label: shares[label] for label in Label},
+            content["changed"],
+        )
 
 
 def k_sweep(pool: Pool, *, own: ShortcutLabels, ks: Sequence[int] = SWEPT_K) -> dict[int, LabelShares]:
-    """Labels at every cut-off, the audit's own included."""
+    """Label at every cut-off, the audit's own included."""
     return {
         k: LabelShares.of(
             pool.label(k=k, min_unimodal=own.min_unimodal, min_multimodal=own.min_multimodal),
@@ -56,7 +58,7 @@ def k_sweep(pool: Pool, *, own: ShortcutLabels, ks: Sequence[int] = SWEPT_K) -> 
 
 
 def support_sweep(pool: Pool, *, own: ShortcutLabels) -> dict[int, LabelShares]:
-    """Labels when at least m models must succeed, under both kinds of condition alike, for m = 1 to the pool's size."""
+    """Label when at least m models must succeed, under both kinds of condition alike, for m = 1 to the pool's size."""
     return {
         m: LabelShares.of(pool.label(k=own.k, min_unimodal=m, min_multimodal=m), own=own)
         for m in range(1, len(pool.models) + 1)
@@ -64,7 +66,7 @@ def support_sweep(pool: Pool, *, own: ShortcutLabels) -> dict[int, LabelShares]:
 
 
 def leave_one_out(pool: Pool, *, own: ShortcutLabels) -> dict[str, LabelShares]:
-    """Labels of the pool without each of its models in turn, by the model left out; empty for a pool of one.
+    """Label by leave-one-out: with the pool less each of its models in turn; empty for a pool of one.
 
     A support threshold that the smaller pool cannot meet becomes all of its models.
     """
@@ -77,7 +79,7 @@ def leave_one_out(pool: Pool, *, own: ShortcutLabels) -> dict[str, LabelShares]:
 
 
 def chance(null_pool: Pool | None, *, own: ShortcutLabels) -> Estimate | None:
-    """Share of queries that the pool would call a shortcut if their targets were those of other queries."""
+    """Compute the share of queries that the pool would call a shortcut if their targets were those of other queries."""
     if null_pool is None:
         return None
     null = null_pool.label(k=own.k, min_unimodal=own.min_unimodal, min_multimodal=own.min_multimodal)

@@ -1,4 +1,9 @@
-"""Intervals: every number the audit prints comes with one."""
+"""Compute confidence intervals: Wilson's for shares, and a bootstrap over queries with shared draws for all else.
+
+The bootstrap is our own because conditions, models and metrics have to share their draws: CompGap compares means over
+the same resampled queries, and a table of scores needs the same draws hundreds of times. Kept as counts, they turn
+resampling into one matrix product; `scipy.stats.bootstrap` would draw anew for every statistic.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ _KEPT_CELLS = 2**27  # bytes of draws kept for the next call
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, its interval at the 95 % level, and how many queries it comes from.
+    """A number, its confidence interval at the 95 % level, and how many queries it comes from.
 
     Attributes:
         value: the number; NaN when it is undefined.
@@ -40,17 +45,23 @@ class Estimate:
     n: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON: an undefined number is None, with a status."""
+        """Return strict JSON: an undefined number is None, with a status."""
         named = {"value": self.value, "low": self.low, "high": self.high}
         content: dict[str, Any] = {name: None if math.isnan(number) else number for name, number in named.items()}
         return {**content, "n": self.n, **({"status": "undefined"} if math.isnan(self.value) else {})}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Estimate:
+        """Make an estimate from the JSON of `to_dict`."""
+        value, low, high = (math.nan if content[x] is None else float(content[x]) for x in ("value", "low", "high"))
+        return cls(value, low, high, content["n"])
 
 
 UNDEFINED = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 def proportion(hits: NDArray[Any], weights: Floats | None = None) -> Estimate:
-    """Share of hits among queries, with Wilson's interval.
+    """Compute the share of hits among queries, with Wilson's confidence interval.
 
     Args:
         hits: bool or 0/1 [n_queries].
@@ -75,7 +86,7 @@ def proportion(hits: NDArray[Any], weights: Floats | None = None) -> Estimate:
 
 
 def _wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's interval for a share of n queries, where n need not be whole."""
+    """Compute Wilson's interval for a share of n queries, where n need not be whole."""
     from scipy.special import ndtri
 
     z = float(ndtri((1 + LEVEL) / 2))
@@ -85,7 +96,7 @@ def _wilson(share: float, n: float) -> tuple[float, float]:
 
 
 def mean(values: Floats, weights: Floats | None = None) -> Estimate:
-    """Mean over queries, with a bootstrap interval over queries (seeded).
+    """Compute the mean over queries, with a bootstrap interval over queries (seeded).
 
     Args:
         values: float [n_queries], each from 0 to 1.
@@ -104,7 +115,7 @@ def mean(values: Floats, weights: Floats | None = None) -> Estimate:
 
 
 def ratio(parts: Floats, wholes: Floats) -> Estimate:
-    """A share of things that belong to queries, such as correct labels among all labels.
+    """Compute a share of things that belong to queries, such as correct labels among all labels.
 
     The things of one query are alike, so the bootstrap draws queries, not things.
 
@@ -133,7 +144,7 @@ def ratio(parts: Floats, wholes: Floats) -> Estimate:
 
 
 def combined(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
-    """A weighted mean of independent shares.
+    """Compute a weighted mean of independent shares.
 
     The interval adds the distances of the shares' limits in squares (MOVER; G. Y. Zou, W. Huang and X. Zhang, "A note
     on confidence interval estimation for a linear function of binomial proportions", Computational Statistics and Data
@@ -161,21 +172,12 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimat
     return Estimate(value, max(value - distance(lows), 0.0), min(value + distance(highs), 1.0), n)
 
 
-def comp_gap_of(ndcg: Mapping[Condition, Floats]) -> Estimate:
-    """CompGap of one model, with a bootstrap interval: the three conditions share their resampled queries.
+def pool_comp_gap_of(models: Sequence[Mapping[Condition, Floats]]) -> Estimate:
+    """Compute the mean CompGap over models, with a bootstrap interval: conditions and models share resampled queries.
 
     Args:
-        ndcg: for each condition float [n_queries].
+        models: of each model nDCG by condition, float [n_queries].
     """
-    return _gap_estimate([ndcg])
-
-
-def pool_comp_gap_of(ndcg: list[Mapping[Condition, Floats]]) -> Estimate:
-    """Mean CompGap over the models of a pool, with a bootstrap interval over shared queries."""
-    return _gap_estimate(ndcg)
-
-
-def _gap_estimate(models: list[Mapping[Condition, Floats]]) -> Estimate:
     n = len(models[0][Condition.MULTIMODAL])
     if not n:
         return UNDEFINED
@@ -190,19 +192,19 @@ def _gap_estimate(models: list[Mapping[Condition, Floats]]) -> Estimate:
 
 
 def resampled_means(values: Floats) -> Floats:
-    """Means of the rows over resampled columns: float64 [n_rows, resamples]."""
+    """Compute means of the rows over resampled columns: float64 [n_rows, resamples]."""
     n = values.shape[1]
     return np.concatenate([values @ counts.T.astype(np.float64) / n for counts in _resamples(n)], axis=1)
 
 
 def _resamples(n: int) -> Iterable[NDArray[np.uint8]]:
-    """How often each of n queries is drawn in each resample: parts of uint8 [resamples, n], the same at every call."""
+    """Count how often each of n queries is drawn in each resample: parts of uint8 [resamples, n], always the same."""
     return _kept_draws(n) if n * _RESAMPLES <= _KEPT_CELLS else _draws(n)
 
 
 @lru_cache(maxsize=2)
 def _kept_draws(n: int) -> tuple[NDArray[np.uint8], ...]:
-    """The draws take much longer than what is done with them, and a table of scores needs the same ones many times."""
+    """Keep draws: they take much longer than what is done with them, and a table of scores needs them many times."""
     return tuple(_draws(n))
 
 
@@ -215,7 +217,7 @@ def _draws(n: int) -> Iterator[NDArray[np.uint8]]:
 
 
 def interval_of(resampled: Floats, value: float) -> tuple[float, float]:
-    """The bias-corrected percentile interval (Efron, 1981) of an estimate.
+    """Compute the bias-corrected percentile interval (Efron, 1981) of an estimate.
 
     CompGap takes the greater of two means, which in a resample is on average greater than in the data; plain
     percentiles would lie too low.

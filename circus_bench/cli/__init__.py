@@ -1,4 +1,4 @@
-"""The command `circus-bench`. One file a command; no logic of its own.
+"""Define the command `circus-bench`: one file per command, no logic of its own.
 
 Exit codes: 0 done; 2 the command line is wrong; 3 done, but something calls for attention (a defect, an alarm); 4 the
 input cannot be used. Heavy imports happen inside the commands, so that `--help` answers at once.
@@ -7,28 +7,13 @@ input cannot be used. Heavy imports happen inside the commands, so that `--help`
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
 
 from circus_bench._version import __version__
-from circus_bench.cli import (
-    audit,
-    build,
-    demo,
-    doctor,
-    mteb,
-    pool,
-    prepare,
-    publish,
-    reproduce,
-    rmir,
-    run,
-    score,
-    submission,
-    submit,
-    validate,
-)
+from circus_bench.cli import audit, data, demo, doctor, mteb, pool, reproduce, rmir, run, score, submit, validate
 from circus_bench.errors import CircusError
 
 EXIT_INPUT = 4
@@ -43,21 +28,17 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("demo")(demo.demo)
-app.command("prepare")(prepare.prepare)
+app.add_typer(data.app, name="data")
+app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("audit")(audit.audit)
 app.command("score")(score.score)
-app.command("doctor")(doctor.doctor)
-app.command("build")(build.build)
-app.command("publish")(publish.publish)
 app.command("reproduce")(reproduce.reproduce)
 app.command("mteb", context_settings=mteb.PASS_ON, add_help_option=False)(mteb.mteb)
 app.add_typer(pool.app, name="pool")
-app.add_typer(rmir.app, name="rmir")
-app.add_typer(submission.app, name="submission")
+app.add_typer(submit.app, name="submit")
 app.add_typer(validate.app, name="validate")
-app.command("submit")(submit.submit)
-app.command("check-scores")(submit.check_scores)
+app.add_typer(rmir.app, name="rmir")
 
 
 def _version(wanted: bool) -> None:
@@ -76,7 +57,8 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the console script: what is refused, or cannot be read or written, is one line and exit code 4."""
+    """Run the console script: what is refused, or cannot be read or written, is one line and exit code 4."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app()
     except (CircusError, OSError) as error:

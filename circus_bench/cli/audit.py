@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from circus_bench.cli.options import DataOption, ImagesOption, JsonOption, OptionalBenchmarkOption
 from circus_bench.cli.output import EXIT_ATTENTION, print_audit, print_by_group, print_json, warn
 
 
@@ -15,19 +16,19 @@ def audit(
     best_ranks: Annotated[
         Path | None, typer.Option(help="CSV of published pool minima instead of Runs.", exists=True, dir_okay=False)
     ] = None,
-    benchmark: Annotated[
-        Path | None, typer.Option(help="Folder of the benchmark, for groups and example pictures.", exists=True)
-    ] = None,
+    benchmark: OptionalBenchmarkOption = None,
+    data: DataOption = None,
+    images: ImagesOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for labels.parquet and report.html.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Rank up to which a query counts as solved.")] = 10,
     min_unimodal: Annotated[int, typer.Option(min=1, help="Models needed to call a query a shortcut.")] = 1,
     min_multimodal: Annotated[int, typer.Option(min=1, help="Models needed for composition_required.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Audit a benchmark: which queries are solved from the text or the image alone?"""
     from circus_bench.audit.audit import audit_best_ranks, audit_runs
     from circus_bench.audit.groups import audit_by_group
-    from circus_bench.benchmark import Benchmark
+    from circus_bench.hub.loading import load_benchmark
     from circus_bench.runs.run import Run, check_matches
 
     if bool(runs) == bool(best_ranks):
@@ -35,7 +36,7 @@ def audit(
     if best_ranks and (min_unimodal, min_multimodal) != (1, 1):
         raise typer.BadParameter("published minima do not tell how many models agree; leave out the support thresholds")
     loaded = [Run.load(folder) for folder in runs or ()]
-    source = Benchmark.load(benchmark) if benchmark else None
+    source = load_benchmark(benchmark, data=data, images=images) if benchmark else None
     if source:
         for run in loaded:
             check_matches(run, source)
@@ -46,7 +47,7 @@ def audit(
     if out:
         from circus_bench.audit.report import write_report
 
-        outcome.save_labels(out / "labels.parquet")
+        outcome.labels.save(out / "labels.parquet")
         write_report(outcome, out / "report.html", benchmark=source)
     by_group = audit_by_group(outcome, source) if source and any(query.group for query in source.queries) else None
     if json:

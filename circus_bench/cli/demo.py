@@ -13,7 +13,7 @@ from circus_bench.cli.validate import print_agreement, print_recovery
 if TYPE_CHECKING:
     from circus_bench.audit.audit import Audit
     from circus_bench.benchmark import Benchmark
-    from circus_bench.demo.ground_truth import PlantedCheck
+    from circus_bench.demo.ground_truth import GroundTruthCheck
 
 
 def demo(
@@ -31,10 +31,11 @@ def demo(
     """
     from circus_bench.audit.audit import audit_runs
     from circus_bench.audit.report import write_report
-    from circus_bench.demo.ground_truth import check_planted
-    from circus_bench.demo.simulated_raters import rehearse_audit
+    from circus_bench.demo.ground_truth import check_ground_truth
+    from circus_bench.demo.simulated_raters import simulate_validation
     from circus_bench.encoding.embedding_store import EmbeddingStore
-    from circus_bench.io import slug
+    from circus_bench.hub.writer import save_benchmark
+    from circus_bench.io import slug, to_plain
     from circus_bench.models import POOL_MINI, load_encoder
     from circus_bench.runs.run import n_inputs, run_benchmark
     from circus_bench.sources.scenes import scenes
@@ -42,7 +43,7 @@ def demo(
     benchmark = scenes(seed, queries, gallery=gallery)
     with progress("benchmark", len(benchmark.image_ids)) as advance:
         benchmark.inspect(advance=advance)
-    benchmark.save(out / "benchmark")
+    save_benchmark(benchmark, out / "benchmark")
     runs = []
     for name in POOL_MINI:
         with progress(name, n_inputs(benchmark)) as advance:
@@ -52,28 +53,28 @@ def demo(
         run.save(out / "runs" / slug(name))
         runs.append(run)
     outcome = audit_runs(runs, k=k)
-    outcome.save_labels(out / "labels.parquet")
-    outcome, rehearsal = rehearse_audit(outcome, benchmark, folder="../benchmark", seed=seed)
-    rehearsal.study.save(out / "validation")
-    rehearsal.save(out / "validation", {benchmark.name: benchmark})
+    outcome.labels.save(out / "labels.parquet")
+    outcome, validation = simulate_validation(outcome, benchmark, folder="../benchmark", seed=seed)
+    validation.study.save(out / "validation")
+    validation.save(out / "validation", {benchmark.name: benchmark})
     write_report(outcome, out / "report.html", benchmark=benchmark)
-    checks = [check_planted(benchmark, outcome.pool, k=cutoff) for cutoff in sorted({5, k, 20})]
+    checks = [check_ground_truth(benchmark, outcome.pool, k=cutoff) for cutoff in sorted({5, k, 20})]
     if json:
-        planted = {"confusion": outcome.by_group(benchmark), "checks": [check.to_dict() for check in checks]}
-        print_json({**outcome.to_dict(), "planted": planted, "validation": rehearsal.to_dict()})
+        planted = {"confusion": outcome.by_group(benchmark), "checks": to_plain(checks)}
+        print_json({**outcome.to_dict(), "planted": planted, "validation": validation.to_dict()})
         return
     _print_planted(outcome, benchmark, checks)
     print_audit(outcome)
-    print_agreement(rehearsal.study, rehearsal.agreement, title="agreement of three simulated raters")
-    print_recovery({f"{rehearsal.error:g}": rehearsal.recovery}, per_item=3)
+    print_agreement(validation.study, validation.agreement, title="agreement of three simulated raters")
+    print_recovery({f"{validation.error:g}": validation.recovery}, per_item=3)
     typer.echo(f"report: {out / 'report.html'}")
 
 
-def _print_planted(audit: Audit, benchmark: Benchmark, checks: list[PlantedCheck]) -> None:
+def _print_planted(audit: Audit, benchmark: Benchmark, checks: list[GroundTruthCheck]) -> None:
     confusion = audit.by_group(benchmark)
     names = sorted({name for row in confusion.values() for name in row}, reverse=True)
     rows = [[kind, *(str(row.get(name, 0)) for name in names)] for kind, row in sorted(confusion.items())]
-    print_table(f"planted kind against label at K = {audit.labels.k}", ["planted", *names], rows)
+    print_table(f"planted kind against label at K = {audit.shortcut_labels.k}", ["planted", *names], rows)
     print_table(
         "agreement with the planted truth, % [95 %]",
         ["K", "agreement", "decided", "text caught", "image caught", "composition found", "best multimodal hit"],

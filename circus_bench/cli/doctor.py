@@ -1,4 +1,4 @@
-"""`circus-bench doctor`: what is wrong with a benchmark on disk, or with the official files of a source."""
+"""`circus-bench doctor`: check a benchmark for defects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from circus_bench.cli.options import BenchmarkArgument, DataOption, ImagesOption, JsonOption
 from circus_bench.cli.output import EXIT_ATTENTION, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -14,41 +15,32 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    source: Annotated[str, typer.Argument(help="Folder of a benchmark, or a protocol id such as cirr/mbeir.")],
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder that holds the official files of a protocol: DATA/cirr, ...", file_okay=False),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Folder of image files to join.", exists=True, file_okay=False)
-    ] = None,
+    benchmark: BenchmarkArgument,
+    data: DataOption = None,
+    images: ImagesOption = None,
     hashes: Annotated[
         Path | None,
         typer.Option(help="JSON of published 64-bit perceptual hashes by file name.", exists=True, dir_okay=False),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page, too.", dir_okay=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print every id as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Check a benchmark: counts against the published ones, contradictory annotations, damaged or duplicate images.
 
     The exit code is 3 when there is a defect or a count differs from the published one; notes leave it at 0.
     """
     from circus_bench.benchmark import Defect
-    from circus_bench.doctor import check_up, read_hashes, write_report
-    from circus_bench.sources import PROTOCOLS
-    from circus_bench.sources.loading import folder_name, is_folder, load_parts
+    from circus_bench.doctor import check_all, read_hashes, write_report
+    from circus_bench.hub.loading import load_labelled_benchmarks
 
-    from_files = not is_folder(source)
-    if from_files and source not in PROTOCOLS:
-        raise typer.BadParameter(f"{source}: no such folder, and none of the protocols {', '.join(PROTOCOLS)}")
-    if from_files and folder_name(source) and data is None:
-        raise typer.BadParameter(f"{source} needs --data, the folder that holds {folder_name(source)}/")
-    parts = load_parts(source, data=data, images=images, allow=tuple(Defect))  # so that all of them are found
+    # Every defect is allowed, so that all of them are found.
+    loaded = load_labelled_benchmarks(benchmark, data=data, images=images, allow=tuple(Defect))
+    parts = [part.benchmark for part in loaded]
     known = read_hashes(hashes) if hashes else None
     with progress("images", sum(len(part.image_ids) for part in parts if part.gallery.images is not None)) as advance:
-        found = check_up(parts, hashes=known, advance=advance)
+        found = check_all(parts, hashes=known, advance=advance)
     if html:
-        write_report(found, html, subject=source if from_files else found.diagnoses[0].title)
+        write_report(found, html, subject=found.diagnoses[0].title if len(parts) == 1 else benchmark)
     if json:
         print_json(found.to_dict())
     else:
@@ -91,9 +83,9 @@ def _print(found: Diagnosis) -> None:
 
 
 def _print_results(title: str, results: tuple[Result, ...]) -> None:
-    from circus_bench.errors import some
+    from circus_bench.errors import format_ids
 
-    print_table(title, ["what", "kind", "ids"], [[r.check, r.severity, some(r.items)] for r in results])
+    print_table(title, ["what", "kind", "ids"], [[r.check, r.severity, format_ids(r.items)] for r in results])
     for result in results:
         typer.echo(f"{result.check}: {result.meaning}.")
     typer.echo("")

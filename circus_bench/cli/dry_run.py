@@ -11,10 +11,10 @@ import typer
 from circus_bench.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from circus_bench.runs.dry_run import Projection
+    from circus_bench.runs.dry_run import DryRun
 
 
-def print_projections(projections: Sequence[Projection], *, json: bool) -> None:
+def print_dry_runs(projections: Sequence[DryRun], *, json: bool) -> None:
     """Print projections as tables, or as JSON that says that it comes from a dry run."""
     if json:
         print_json({projection.model.name: _figures(projection) for projection in projections})
@@ -48,7 +48,7 @@ def print_projections(projections: Sequence[Projection], *, json: bool) -> None:
         )
 
 
-def _figures(projection: Projection) -> dict[str, Any]:
+def _figures(projection: DryRun) -> dict[str, Any]:
     return {"dry_run": True, **asdict(projection), "seconds": projection.seconds}
 
 

@@ -96,14 +96,14 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def percent(estimate: Estimate) -> str:
-    """A share with its interval, in per cent."""
+    """Format a share with its interval, in percent."""
     if math.isnan(estimate.value):
         return "undefined"
     return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def number(estimate: Estimate) -> str:
-    """A number with its interval, to three decimals."""
+    """Format a number with its interval, to three decimals."""
     if math.isnan(estimate.value):
         return "undefined"
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
@@ -146,7 +146,7 @@ def print_scores(title: str, scores: Sequence[Scores], *, k: int) -> None:
 
 def print_audit(audit: Audit) -> None:
     """Print an audit: the labels, their sensitivity, and the scores on full and sf."""
-    labels = audit.labels
+    labels = audit.shortcut_labels
     about = audit.about.get("protocol", {}).get("id") or audit.about.get("best_ranks")
     print_labels(f"{about}, labels of {len(audit.pool.models)} models", "K", audit.k_sweep)
     details = ", ".join(f"{detail} {count}" for detail, count in labels.detail_counts().items())

@@ -1,4 +1,4 @@
-"""`circus-bench pool`: the models of published audits, and whether this environment can run them."""
+"""Run `circus-bench pool`: list the models of published audits, and whether this environment can run them."""
 
 from __future__ import annotations
 

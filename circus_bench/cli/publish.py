@@ -1,4 +1,4 @@
-"""`circus-bench publish`: a dataset folder to the Hub."""
+"""`circus-bench data publish`: a dataset folder to the Hub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circus_bench.cli.output import print_json, print_table, progress
+from circus_bench.cli.options import DryRunOption, JsonOption
+from circus_bench.cli.output import print_json, print_table, progress, warn
 
 if TYPE_CHECKING:
     from circus_bench.hub.publish import Plan
@@ -16,27 +17,32 @@ if TYPE_CHECKING:
 
 def publish(
     folder: Annotated[
-        Path, typer.Argument(help="Dataset folder that `circus-bench build` wrote.", exists=True, file_okay=False)
+        Path, typer.Argument(help="Dataset folder that `circus-bench data make` wrote.", exists=True, file_okay=False)
     ],
     repo: Annotated[str, typer.Option(help="Dataset repository, ORG/NAME.")],
     private: Annotated[bool, typer.Option("--private", help="Make the repository private if it is new.")] = False,
     create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead of committing.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    dry_run: DryRunOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Take benchmarks off the repository that the folder does not hold.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print plan and outcome as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Publish a dataset folder: show what would change, upload it, and make one commit.
 
-    The token is that of `hf auth login`, or HF_TOKEN. An upload that was cut off goes on where it was.
+    The token is that of `hf auth login`, or HF_TOKEN. An upload that was cut off goes on where it was. Where
+    HF_HUB_OFFLINE is set, --dry-run asks nobody.
     """
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
     from circus_bench.hub import publish as release
     from circus_bench.hub.writer import read_manifest
 
     with progress("checksums", len(read_manifest(folder)["files"])) as advance:
-        planned = release.plan(folder, repo, private=private, advance=advance)
+        planned = release.plan(folder, repo, private=private, ask=not (dry_run and HF_HUB_OFFLINE), advance=advance)
+    if dry_run and HF_HUB_OFFLINE:
+        warn("HF_HUB_OFFLINE is set, so the Hub was not asked: the plan is that of a new repository")
     outcome: dict[str, Any] = {"plan": planned.to_dict(), "published": None}
     if not json:
         _show(planned)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from circus_bench.cli.options import JsonOption
 from circus_bench.cli.output import EXIT_ATTENTION, number, percent, print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     runs: Annotated[list[Path], typer.Argument(help="Folders of Runs.", exists=True, file_okay=False)],
-    data: Annotated[
+    benchmark: Annotated[
         Path | None,
         typer.Option(
             help="Dataset folder of the Runs' benchmarks; else published labels.", exists=True, file_okay=False
@@ -24,7 +25,7 @@ def reproduce(
     labels: Annotated[
         Path | None, typer.Option(help="labels.parquet of an audit, for sf.", exists=True, dir_okay=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Compare Runs with the published scores of their models, and say which of those cannot be found again and why.
 
@@ -33,16 +34,16 @@ def reproduce(
     from circus_bench.audit.published_scores import PublishedScores
     from circus_bench.audit.reproduction import Outcome, by_protocol, reproduce
     from circus_bench.hub.subsets import subsets_of_run
-    from circus_bench.labels.published import SCORES
+    from circus_bench.io import to_plain
     from circus_bench.runs.run import Run
 
-    published = PublishedScores.load(SCORES)
+    published = PublishedScores.load()
     found = [
-        reproduce(group, published=published, masks=subsets_of_run(group[0], data=data, labels=labels))
+        reproduce(group, published=published, masks=subsets_of_run(group[0], folder=benchmark, labels=labels))
         for group in by_protocol([Run.load(folder) for folder in runs])
     ]
     if json:
-        print_json({"sources": list(published.sources), "benchmarks": [outcome.to_dict() for outcome in found]})
+        print_json({"sources": list(published.sources), "benchmarks": to_plain(found)})
     else:
         for outcome in found:
             _show(outcome)
@@ -83,6 +84,6 @@ def _row(comparison: Comparison, marks: dict[str, str]) -> list[str]:
 
 
 def _signed(value: float, digits: int) -> str:
-    """A number with its sign; none for one that rounds to zero."""
+    """Format a number with its sign; none for one that rounds to zero."""
     text = f"{value:+.{digits}f}"
     return text if text.strip("+-0.") else text[1:]

@@ -13,16 +13,16 @@ from circus_bench.cli import rmir_audit, rmir_demo
 from circus_bench.cli.output import EXIT_ATTENTION, bars, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from circus_bench.rmir.cost_estimate import Forecast
-    from circus_bench.rmir.pipeline import Pipeline, Progress
+    from circus_bench.rmir.cost_estimate import CostEstimate
+    from circus_bench.rmir.pipeline import Pipeline, StageProgress
 
 app = typer.Typer(
     help="Make a reasoning-intensive retrieval benchmark out of a collection of images.", no_args_is_help=True
 )
 
 
-class EngineName(StrEnum):
-    """Where the work is done."""
+class ExecutorName(StrEnum):
+    """Executor of the stages."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -32,22 +32,22 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The set
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of everything that is made.", file_okay=False)]
 Budget = Annotated[float | None, typer.Option(min=0, help="US dollars that may be spent now; `inf` for no limit.")]
 Batch = Annotated[bool, typer.Option("--batch", help="Use the vendors' batch endpoints: half the price, up to a day.")]
-EngineOption = Annotated[EngineName, typer.Option(help="Where the work is done.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Ray workers; one a CPU by default.")]
+ExecutorOption = Annotated[ExecutorName, typer.Option("--engine", help="Executor of the stages.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Ray workers; one per CPU by default.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster.", envvar="RAY_ADDRESS")]
-Allow = Annotated[bool, typer.Option("--allow-unanswered", help="Exit with 0 in spite of questions without answer.")]
+Allow = Annotated[bool, typer.Option("--allow-unanswered", help="Exit with 0 in spite of failed requests.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _OUT = Path("rmir")
 _STAGES = {
-    "seed": "Stage 0: draw the images that queries are made from.",
-    "generate": "Stage 1: write a query for every image and category.",
+    "seed": "Stage 0: deduplicate the collection, and sample the images that queries are made from.",
+    "generate": "Stage 1: generate a query for every image and category.",
     "filter": "Stage 2: check every constraint on every query again.",
     "candidates": "Stage 3: find images that may answer each query; captions are written where there are none.",
-    "judge": "Stage 4: let the judges vote on every candidate.",
-    "keep": "Stage 5: keep what is beyond doubt, and delete every image that was doubted.",
+    "judge": "Stage 4: let the LLM judges vote on every candidate.",
+    "keep": "Stage 5: filter candidates by consensus, and exclude every image that was doubted.",
     "pool": "Stage 6: collect the images of the retrieval pool.",
-    "split": "Stage 7: send the most reliable queries to the test split.",
+    "split": "Stage 7: assign the most reliable queries to the test split.",
 }
 
 
@@ -57,7 +57,7 @@ def _stage_command(name: str, what: str) -> Callable[..., None]:
         out: Out = _OUT,
         budget: Budget = None,
         batch: Batch = False,
-        engine: EngineOption = EngineName.LOCAL,
+        executor: ExecutorOption = ExecutorName.LOCAL,
         workers: Workers = None,
         address: Address = None,
         allow_unanswered: Allow = False,
@@ -66,12 +66,12 @@ def _stage_command(name: str, what: str) -> Callable[..., None]:
         from circus_bench.rmir.config import Config
         from circus_bench.rmir.resources import open_pipeline
 
-        where: dict[str, Any] = {"on_ray": engine is EngineName.RAY, "workers": workers, "address": address}
+        where: dict[str, Any] = {"on_ray": executor is ExecutorName.RAY, "workers": workers, "address": address}
         with open_pipeline(Config.read(config), out, budget=budget, batch=batch, **where) as pipeline:
             _run(pipeline, name)
             _report(pipeline, json=json, allow_unanswered=allow_unanswered)
 
-    command.__doc__ = f"{what}\n\nWhat it depends on is done first, as far as it is not there. A stopped run goes on."
+    command.__doc__ = f"{what}\n\nStages that it depends on run first, unless they are done. A stopped run goes on."
     return command
 
 
@@ -90,40 +90,40 @@ def run(
     out: Out = _OUT,
     budget: Budget = None,
     batch: Batch = False,
-    engine: EngineOption = EngineName.LOCAL,
+    executor: ExecutorOption = ExecutorName.LOCAL,
     workers: Workers = None,
     address: Address = None,
     allow_unanswered: Allow = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Project calls, tokens, dollars and hours; call nothing.")
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens, dollars and hours; call nothing.")
     ] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seed images of the dry run.")] = None,
     json: Json = False,
 ) -> None:
-    """Run all stages, and write the benchmark (OUT/benchmark) and a dataset folder that mteb reads (OUT/dataset).
+    """Run all stages, and write the dataset folder OUT/dataset, which holds the benchmarks rmir and rmir-train.
 
-    A stopped run goes on: what was answered is not asked again.
+    A stopped run goes on: no request that has a reply is sent again.
     """
     from circus_bench.rmir.config import Config
-    from circus_bench.rmir.cost_estimate import forecast
-    from circus_bench.rmir.export import save_all
+    from circus_bench.rmir.cost_estimate import estimate_pipeline_cost
+    from circus_bench.rmir.export import write_release
     from circus_bench.rmir.resources import open_pipeline
 
     if dry_run:
-        _print_forecast(forecast(Config.read(config), seeds=seeds, batch=batch), json=json)
+        _print_cost_estimate(estimate_pipeline_cost(Config.read(config), seeds=seeds, batch=batch), json=json)
         return
-    where: dict[str, Any] = {"on_ray": engine is EngineName.RAY, "workers": workers, "address": address}
+    where: dict[str, Any] = {"on_ray": executor is ExecutorName.RAY, "workers": workers, "address": address}
     with open_pipeline(Config.read(config), out, budget=budget, batch=batch, **where) as pipeline:
         _run(pipeline, "split")
         with bars() as watch:
             pipeline.watch = watch
-            save_all(pipeline, out)
+            write_release(pipeline, out / "dataset")
         _report(pipeline, json=json, allow_unanswered=allow_unanswered)
 
 
 @app.command()
 def status(config: ConfigFile, out: Out = _OUT, json: Json = False) -> None:
-    """Say how far every stage is, and what was spent. Nothing is run or asked."""
+    """Show the progress of every stage, losses and costs. Nothing is run or requested."""
     from circus_bench.rmir.config import Config
     from circus_bench.rmir.resources import open_pipeline
 
@@ -135,7 +135,7 @@ def _run(pipeline: Pipeline, last: str) -> None:
     from circus_bench.rmir.pipeline import Stage
 
     def spent() -> str:
-        usd = pipeline.meter.usd if pipeline.meter else None
+        usd = pipeline.budget.usd if pipeline.budget else None
         return "" if usd is None else f"${usd:,.2f}"
 
     with bars(spent) as watch:
@@ -144,11 +144,12 @@ def _run(pipeline: Pipeline, last: str) -> None:
 
 
 def _report(pipeline: Pipeline, *, json: bool, allow_unanswered: bool) -> None:
-    from circus_bench.rmir.report import summarise
+    from circus_bench.io import to_plain
+    from circus_bench.rmir.report import summarize
 
-    found = summarise(pipeline)
+    found = summarize(pipeline)
     if json:
-        print_json(found.to_dict())
+        print_json(to_plain(found))
     else:
         rows = [
             [row.stage, row.key, _state(row), ", ".join(f"{n:,} {k}" for k, n in row.rows.items())]
@@ -157,43 +158,36 @@ def _report(pipeline: Pipeline, *, json: bool, allow_unanswered: bool) -> None:
         print_table(str(pipeline.root), ["stage", "folder", "state", "rows"], rows)
         sizes = {**found.losses, **found.outcome}
         if sizes:
-            print_table("what became of it", ["", "number"], [[what, f"{n:,}"] for what, n in sizes.items()])
+            print_table("losses and output sizes", ["", "number"], [[what, f"{n:,}"] for what, n in sizes.items()])
         cost = "an unknown amount (a price is not known)" if found.usd is None else f"${found.usd:,.2f}"
         typer.echo(f"spent so far, by the replies on disk: {cost}")
     if found.open_questions and not allow_unanswered:
-        warn(f"{found.open_questions:,} questions were refused or got an unreadable reply; the tables hold them")
+        warn(f"{found.open_questions:,} requests were refused or got an unreadable reply; the tables hold them")
         raise typer.Exit(EXIT_ATTENTION)
 
 
-def _state(row: Progress) -> str:
+def _state(row: StageProgress) -> str:
     if row.done:
         return "done"
     return f"{row.batches[0]:,} of {row.batches[1]:,} batches" if row.batches else ""
 
 
-def _print_forecast(found: Forecast, *, json: bool) -> None:
-    from dataclasses import asdict
+def _print_cost_estimate(found: CostEstimate, *, json: bool) -> None:
+    from circus_bench.io import to_plain
 
     if json:
-        print_json({"dry_run": True, **asdict(found), "calls": found.calls, "usd": found.usd, "hours": found.hours})
+        print_json({"dry_run": True, **to_plain(found), "calls": found.calls, "usd": found.usd, "hours": found.hours})
         return
     rows = [
-        [
-            line.stage,
-            line.model,
-            f"{line.calls:,}",
-            f"{line.input_tokens / 1e6:,.1f}",
-            f"{line.output_tokens / 1e6:,.1f}",
-            _dollars(line.usd),
-            f"{line.hours:,.1f}",
-        ]
+        [line.stage, line.model, f"{line.calls:,}", f"{line.input_tokens / 1e6:,.1f}",
+         f"{line.output_tokens / 1e6:,.1f}", _dollars(line.usd), f"{line.hours:,.1f}"]
         for line in found.lines
-    ]
+    ]  # fmt: skip
     rows.append(["all", "", f"{found.calls:,}", "", "", _dollars(found.usd), f"{found.hours:,.1f}"])
     header = ["stage", "model", "calls", "M tokens in", "M tokens out", "USD", "hours"]
     prices = "batch prices" if found.batch else "full prices"
     print_table(f"dry run of {found.seeds:,} seed images, {prices}", header, rows)
-    assumed = ", ".join(f"{name} {value:g}" for name, value in asdict(found.assumptions).items())
+    assumed = ", ".join(f"{name} {value:g}" for name, value in to_plain(found.assumptions).items())
     typer.echo(f"assumed: {assumed}\nencoding images and texts is not included")
 
 

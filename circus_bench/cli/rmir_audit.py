@@ -1,4 +1,4 @@
-"""`circus-bench rmir compare-judges|check|calibrate`: what judges and TSR are worth in a benchmark of the pipeline."""
+"""`circus-bench rmir compare-judges|check|calibrate`: evaluate the judges and TSR of a benchmark of the pipeline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from circus_bench.cli.options import BenchmarkArgument, DataOption, ImagesOption
 from circus_bench.cli.output import number, percent, print_json, print_table, warn
 from circus_bench.validation.decisions import DecisionRule
 
 if TYPE_CHECKING:
-    from circus_bench.rmir.judge_analysis import JudgeReport, KeptChange
+    from circus_bench.rmir.judge_analysis import ConsensusChange, JudgeReport
     from circus_bench.rmir.tsr_validity import TsrValidity
 
 
@@ -20,7 +21,7 @@ def compare_judges(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the pipeline.", file_okay=False)] = Path("rmir"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare the judges of stage 4: rates, agreement, and what is kept without each of them. Asks nothing."""
+    """Compare the judges of stage 4: rates, agreement, and the result of leave-one-out. Requests nothing."""
     from circus_bench.api.chat.providers import split_model
     from circus_bench.rmir.config import Config
     from circus_bench.rmir.judge_analysis import judge_report
@@ -43,54 +44,58 @@ def compare_judges(
 
 
 def check(
-    benchmark: Annotated[Path, typer.Argument(help="Folder of a benchmark of the pipeline.", exists=True)],
+    benchmark: BenchmarkArgument,
     runs: Annotated[
         list[Path], typer.Option("--run", help="Folder of a Run, whose retrieved images are checked.", exists=True)
     ],
     rater: Annotated[list[str], typer.Option("--rater", "-r", help="Id of a rater; repeatable.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the study.")],
-    queries: Annotated[int | None, typer.Option(min=1, help="Queries drawn at random.", show_default="all")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="Queries sampled at random.", show_default="all")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Retrieved images of each Run.")] = 10,
     per_item: Annotated[int, typer.Option(min=2, help="Raters of each image.")] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all sampling.")] = 0,
+    data: DataOption = None,
+    images: ImagesOption = None,
 ) -> None:
-    """Make a study that finds missed positives: does an image that models retrieve answer the query?
+    """Make a study that finds false negatives: does an image that models retrieve answer the query?
 
     `circus-bench validate serve STUDY` shows it to the raters, `circus-bench rmir calibrate STUDY` tells the outcome.
     """
-    from circus_bench.benchmark import Benchmark
+    from circus_bench.hub.loading import load_benchmark
+    from circus_bench.hub.writer import save_benchmark
     from circus_bench.rmir.tsr_validity import NOTHING_TO_CHECK, answer_study, pairs_benchmark
     from circus_bench.runs.run import Run
 
-    source, loaded = Benchmark.load(benchmark), [Run.load(folder) for folder in runs]
+    source, loaded = load_benchmark(benchmark, data=data, images=images), [Run.load(folder) for folder in runs]
     pairs = pairs_benchmark(source, loaded, queries=queries, k=k, seed=seed)
-    pairs.save(out / "pairs")
+    save_benchmark(pairs, out / "pairs")
     answer_study(pairs, "pairs", raters=rater, per_item=per_item, seed=seed).save(out)
     checked = len({query.details["query"] for query in pairs.queries})
     settled = len(pairs.source[NOTHING_TO_CHECK])
     typer.echo(
         f"{len(pairs.queries):,} images of {checked:,} queries are to be judged; of {settled:,} queries all retrieved "
-        f"images are labelled. The study is in {out}"
+        f"images are labeled. The study is in {out}"
     )
 
 
 def calibrate(
     studies: Annotated[list[Path], typer.Argument(metavar="STUDY...", help="Folders of studies.", exists=True)],
-    rule: Annotated[DecisionRule, typer.Option(help="How judgements come to a decision.")] = DecisionRule.MAJORITY,
+    rule: Annotated[DecisionRule, typer.Option(help="How annotations come to a decision.")] = DecisionRule.MAJORITY,
     quorum: Annotated[int, typer.Option(min=1, help="Raters that an image needs to be decided.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Hold TSR against the missed positives that people found. Give the studies of both splits together."""
-    from circus_bench.errors import some
+    """Calibrate TSR against the false negatives that people found. Give the studies of both splits together."""
+    from circus_bench.errors import format_ids
     from circus_bench.rmir.tsr_validity import checked_validity, incomplete_queries
     from circus_bench.validation.decisions import decide
-    from circus_bench.validation.export import load_benchmarks, read_log
+    from circus_bench.validation.export import load_annotations
     from circus_bench.validation.study import Study
+    from circus_bench.validation.study_benchmarks import load_benchmarks
 
     checked, left_out = [], []
     for folder in studies:
         study = Study.load(folder)
-        decisions = decide(study, read_log(folder), rule=rule, quorum=quorum)
+        decisions = decide(study, load_annotations(folder), rule=rule, quorum=quorum)
         for pairs in load_benchmarks(study, folder).values():
             checked.append((pairs, decisions))
             known = incomplete_queries(pairs, decisions)
@@ -101,13 +106,13 @@ def calibrate(
     else:
         print_validity(found)
     if left_out:
-        warn(f"queries whose images are not all decided are left out ({some(left_out)})")
+        warn(f"queries whose images are not all decided are left out ({format_ids(left_out)})")
 
 
 def print_validity(found: TsrValidity) -> None:
-    """Print how TSR and completeness go together."""
+    """Print the calibration of TSR."""
     print_table(
-        "queries of a TSR, and % of them that miss a positive [95 %]",
+        "queries of a TSR, and % of them with a false negative [95 %]",
         ["TSR", "queries", "incomplete"],
         [
             *(
@@ -123,7 +128,7 @@ def print_validity(found: TsrValidity) -> None:
 
 
 def print_judges(judges: JudgeReport) -> None:
-    """Print the analytics of a panel."""
+    """Print the analysis of a panel."""
     print_table(
         "judges: votes in %, and what is kept without each of them",
         ["judge", "accept", "abstain", *_KEPT],
@@ -159,5 +164,5 @@ def print_judges(judges: JudgeReport) -> None:
 _KEPT = ("queries", "positives", "gained", "lost", "deleted")
 
 
-def _kept(change: KeptChange) -> list[str]:
+def _kept(change: ConsensusChange) -> list[str]:
     return [str(getattr(change, name)) for name in _KEPT]

@@ -1,4 +1,4 @@
-"""`circus-bench rmir demo`: all stages on the embedded world, offline, held against the truth."""
+"""`circus-bench rmir demo`: run all stages on the synthetic world, offline, and compare them with the ground truth."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from circus_bench.cli.rmir_audit import print_judges
 
 if TYPE_CHECKING:
     from circus_bench.demo.rmir_demo import DemoReport
-    from circus_bench.demo.rmir_ground_truth import Account
+    from circus_bench.demo.rmir_ground_truth import LabelQuality
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that the demo makes.")] = Path(
         "rmir-demo"
     ),
-    seed: Annotated[int, typer.Option(help="Seed of the drawings and of the oracles' errors.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the drawings and of the synthetic judges' errors.")] = 0,
     k: Annotated[int, typer.Option("-k", min=1, help="Cut-off of the audit.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Make a benchmark out of drawings whose truth is known, with oracles that err at set rates, and audit it.
+    """Make a benchmark of drawings of known ground truth, with synthetic judges that err at set rates, and audit it.
 
-    Needs no network, no GPU and no account. Leaves the stages' outcomes, the benchmark, a dataset folder that mteb
+    Needs no network, no GPU and no account. Leaves the stages' outputs, the benchmark, a dataset folder that mteb
     reads, the audits and demo.json in OUT.
     """
     from circus_bench.demo.rmir_demo import run_demo
@@ -57,26 +57,26 @@ def _print_stages(report: DemoReport) -> None:
     typer.echo(f"% of the right pairs of query and image that stage 3 proposed: {found}\n")
     header = ["queries", "images", "positives", "% right", "missed", "rejected", "% missed", "% queries with one"]
     print_table(
-        "labels against the truth; missed: right and in the pool, but not labelled; rejected: of them, seen by judges",
+        "labels against the ground truth; missed: false negatives of the pool; rejected: of them, seen by judges",
         ["after stage", *header],
-        [[name, *_cells(account)] for name, account in report.stages.items()],
+        [[name, *_cells(quality)] for name, quality in report.stages.items()],
     )
     print_table(
         "stages 5 and 6 with other judges",
         ["judges", "deleted", *header],
-        [[name, str(panel.deleted), *_cells(panel.account)] for name, panel in report.panels.items()],
+        [[name, str(panel.deleted), *_cells(panel.labels)] for name, panel in report.panels.items()],
     )
 
 
-def _cells(account: Account) -> list[str]:
-    counts = [account.queries, account.images, account.positives]
+def _cells(quality: LabelQuality) -> list[str]:
+    counts = [quality.queries, quality.images, quality.positives]
     return [
         *map(str, counts),
-        percent(account.precision),
-        str(account.missed),
-        str(account.rejected),
-        percent(account.missed_share),
-        percent(account.incomplete),
+        percent(quality.precision),
+        str(quality.missed),
+        str(quality.rejected),
+        percent(quality.missed_share),
+        percent(quality.incomplete),
     ]
 
 
@@ -87,7 +87,7 @@ def _print_tsr(report: DemoReport) -> None:
             unproposed = check.unproposed.thresholds[threshold]
             rows.append([way, f"{threshold:g}", str(share.n), percent(share), percent(unproposed)])
     print_table(
-        "queries that reach a TSR, and % of them that miss a positive",
+        "queries that reach a TSR, and % of them with a false negative",
         ["list", "least TSR", "queries", "any", "one that no index proposed"],
         rows,
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from circus_bench.cli.options import JsonOption
 from circus_bench.cli.output import print_json, print_scores
 
 
@@ -22,7 +23,7 @@ def score(
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Cut-off of the table.")] = 10,
-    json: Annotated[bool, typer.Option("--json", help="Print every metric as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Score Runs of one benchmark and protocol: every metric, on full and, with the labels of an audit, on sf.
 
@@ -30,25 +31,23 @@ def score(
     that it stands for.
     """
     from circus_bench.audit.scores import score_run
-    from circus_bench.labels.label_table import LabelTable, Subset
+    from circus_bench.labels.formats import load_labels
+    from circus_bench.labels.labels import Subset
     from circus_bench.runs.run import Run, check_comparable
 
     if valid and not labels:
         raise typer.BadParameter("the validated queries are some of the shortcut-free ones; give --labels too")
     loaded = [Run.load(folder) for folder in runs]
     check_comparable(loaded)
-    table = LabelTable.load(labels) if labels else None
-    protocol = loaded[0].manifest.protocol
+    protocol, name = loaded[0].manifest.protocol, loaded[0].manifest.benchmark
     scores = [score_run(run, k=k) for run in loaded]
-    if table:
-        scores += [score_run(run, subset=Subset.SF, chosen=table.mask_of(run, Subset.SF), k=k) for run in loaded]
+    if labels:
+        table = load_labels(labels, benchmark=name)
+        scores += [score_run(run, subset=Subset.SF, chosen=table.mask(run, Subset.SF), k=k) for run in loaded]
         if valid:
-            from circus_bench.labels.formats import read_verdicts
-
-            queries = loaded[0].queries
-            verdicts = read_verdicts(valid, benchmark=loaded[0].manifest.benchmark)
-            chosen = table.mask_of(loaded[0], Subset.V, valid=verdicts.valid_among(queries))
-            weights = verdicts.weights_of(queries)
+            validation = load_labels(valid, benchmark=name)
+            chosen = table.mask(loaded[0], Subset.V, validation=validation)
+            weights = validation.weights(loaded[0].queries)
             scores += [score_run(run, subset=Subset.V, chosen=chosen, weights=weights, k=k) for run in loaded]
     if json:
         print_json({"protocol": dict(protocol), "scores": [entry.to_dict() for entry in scores]})

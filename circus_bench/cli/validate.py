@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from circus_bench.cli.options import BenchmarkArguments, DataOption, ImagesOption
 from circus_bench.cli.output import number, percent, print_json, print_table, progress, warn
 from circus_bench.validation.decisions import DecisionRule
 
@@ -22,27 +24,24 @@ app = typer.Typer(help="Human validation: draw queries, judge them blindly, meas
 
 _Study = Annotated[Path, typer.Argument(metavar="STUDY", help="Folder of a study.", exists=True, file_okay=False)]
 _Database = Annotated[
-    str | None,
-    typer.Option(help="The app's database: a file or a URL.", show_default="STUDY/judgements.sqlite"),
+    str | None, typer.Option(help="The app's database: a file or a URL.", show_default="STUDY/judgements.sqlite")
 ]
 _Log = Annotated[
-    Path | None, typer.Option(help="A log of judgements as JSON lines instead.", exists=True, dir_okay=False)
+    Path | None,
+    typer.Option("--judgements", help="A log of annotations as JSON lines instead.", exists=True, dir_okay=False),
 ]
-_Rule = Annotated[DecisionRule, typer.Option(help="How judgements come to a decision.")]
+_Rule = Annotated[DecisionRule, typer.Option(help="Rule by which annotations are aggregated.")]
 _Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
-_PerItem = Annotated[int, typer.Option(min=2, help="Raters of each item.")]
-_PanelK = Annotated[int, typer.Option(min=1, help="Retrieved images of each model in a candidate panel.")]
+_PerItem = Annotated[int, typer.Option(min=2, help="Raters per item.")]
+_PanelK = Annotated[int, typer.Option(min=1, help="Retrieved images per model in a candidate panel.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 
 
 @app.command()
 def new(
-    benchmarks: Annotated[
-        list[Path], typer.Argument(metavar="BENCHMARK...", help="Folders of benchmarks.", exists=True, file_okay=False)
-    ],
+    benchmarks: BenchmarkArguments,
     labels: Annotated[
-        list[Path],
-        typer.Option(help="Labels of an audit or a release, one file for each benchmark, in order.", exists=True),
+        list[Path], typer.Option(help="Labels of an audit or a release, one file per benchmark, in order.", exists=True)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the study.")],
     rater: Annotated[list[str], typer.Option("--rater", "-r", help="Id of a rater; repeatable.")],
@@ -51,9 +50,7 @@ def new(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the study.")] = "validation",
     seed: _Seed = 0,
-    per_stratum: Annotated[
-        int | None, typer.Option(min=1, help="Items drawn of each stratum.", show_default="all")
-    ] = None,
+    per_stratum: Annotated[int | None, typer.Option(min=1, help="Items drawn per stratum.", show_default="all")] = None,
     size: Annotated[
         list[str] | None,
         typer.Option(metavar="STRATUM=N", help="Items of a stratum such as cirr/unresolved; the others are complete."),
@@ -65,41 +62,46 @@ def new(
         typer.Option(help='JSON of "BENCHMARK::QUERY": "LABEL", mixed in to see who is careful.', exists=True),
     ] = None,
     training: Annotated[
-        Path | None, typer.Option(help="JSON likewise, shown first, with feedback.", exists=True)
+        Path | None, typer.Option(help="JSON likewise, of items shown first, with feedback.", exists=True)
     ] = None,
     rubric: Annotated[Path | None, typer.Option(help="TOML of another rubric.", exists=True, dir_okay=False)] = None,
     breadth: Annotated[
         int | None, typer.Option(min=1, help="Other answers from which on a query is too broad.", show_default="10")
     ] = None,
     panel_k: _PanelK = 10,
+    data: DataOption = None,
+    images: ImagesOption = None,
     json: _Json = False,
 ) -> None:
     """Draw shortcut-free queries, make their candidate panels, and assign them to raters blindly."""
-    from circus_bench.benchmark import Benchmark
-    from circus_bench.labels.formats import read_verdicts
+    from circus_bench.hub.loading import load_labelled_benchmark
+    from circus_bench.labels.formats import load_labels
     from circus_bench.runs.run import Run
     from circus_bench.validation.rubric import CIRCUS_RUBRIC, load_rubric
-    from circus_bench.validation.sampling import Frame, labels_of, new_study, place_of, read_answers
+    from circus_bench.validation.sampling import SamplingFrame, labels_of, read_gold_labels, sample_study
+    from circus_bench.validation.study_benchmarks import place_in_study
 
     if len(labels) != len(benchmarks):
         raise typer.BadParameter(f"{len(benchmarks)} benchmarks need as many files of labels, not {len(labels)}")
     if per_stratum and size:
         raise typer.BadParameter("give --per-stratum or --size, not both")
-    known = {kind: read_answers(path) if path else {} for kind, path in (("checks", checks), ("training", training))}
+    gold = {"checks": checks, "training": training}
+    known = {kind: read_gold_labels(path) if path else {} for kind, path in gold.items()}
     pool = [Run.load(folder) for folder in runs or ()]
     frames = []
-    for folder, path in zip(benchmarks, labels, strict=True):
-        source = Benchmark.load(folder)
+    for text, path in zip(benchmarks, labels, strict=True):
+        part = load_labelled_benchmark(text, data=data, images=images)
+        source = part.benchmark
         frames.append(
-            Frame(
+            SamplingFrame(
                 source,
-                place_of(folder, seen_from=out),
-                labels_of(source, read_verdicts(path, benchmark=source.name)),
+                place_in_study(text, part, out),
+                labels_of(source, load_labels(path, benchmark=source.name)),
                 runs=[run for run in pool if run.manifest.benchmark == source.name],
                 **{kind: answers.get(source.name, {}) for kind, answers in known.items()},
             )
         )
-    study = new_study(
+    study = sample_study(
         name,
         frames,
         raters=rater,
@@ -119,7 +121,7 @@ def new(
 @app.command("import")
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Annotation files that CIRCUS released, one a rater.", exists=True)
+        list[Path], typer.Argument(help="Annotation files that CIRCUS released, one per rater.", exists=True)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the study.")],
     manifest: Annotated[
@@ -127,19 +129,19 @@ def import_(
     ] = None,
     json: _Json = False,
 ) -> None:
-    """Read released annotation files as a study and a log of judgements.
+    """Read released annotation files as a study and a log of annotations.
 
     Most of the released queries have one rater: export them with --quorum 1.
     """
-    from circus_bench.errors import some
-    from circus_bench.validation.annotations import LOG_FILE, write_judgements
-    from circus_bench.validation.released import read_annotations
+    from circus_bench.errors import format_ids
+    from circus_bench.validation.annotations import LOG_FILE, write_annotations
+    from circus_bench.validation.released import read_released
 
-    released = read_annotations(files, manifest=manifest)
+    released = read_released(files, manifest=manifest)
     released.study.save(out)
-    write_judgements(out / LOG_FILE, released.judgements)
+    write_annotations(out / LOG_FILE, released.annotations)
     if released.unjudged:
-        warn(f"assignments without a judgement ({some(released.unjudged)})")
+        warn(f"assignments without an annotation ({format_ids(released.unjudged)})")
     _print_study(released.study, out, json=json)
 
 
@@ -148,7 +150,7 @@ def export(
     study: _Study,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file: .parquet or .json.")],
     database: _Database = None,
-    judgements: _Log = None,
+    annotations: _Log = None,
     benchmark: Annotated[str, typer.Option(help="Which of the study's benchmarks, where it has several.")] = "",
     rule: _Rule = DecisionRule.MAJORITY,
     quorum: Annotated[int, typer.Option(min=1, help="Raters that an item needs to be decided.")] = 2,
@@ -157,13 +159,14 @@ def export(
     ] = 0.5,
     json: _Json = False,
 ) -> None:
-    """Decide each query and write the verdicts, which `build --valid` and `score --valid` take for the subset V."""
+    """Decide each query and write the verdicts, which `data make --valid` and `score --valid` take for the subset V."""
     from circus_bench.validation.decisions import decide
-    from circus_bench.validation.export import export_verdicts, load_benchmarks, read_log
+    from circus_bench.validation.export import export_verdicts, load_annotations
     from circus_bench.validation.study import Study
+    from circus_bench.validation.study_benchmarks import load_benchmarks
 
     made = Study.load(study)
-    log = read_log(study, database=database, log=judgements)
+    log = load_annotations(study, database=database, log=annotations)
     decisions = decide(made, log, rule=rule, quorum=quorum, certainty=certainty)
     sources = load_benchmarks(made, study)
     name = export_verdicts(out, made, decisions, benchmark=benchmark, sources=sources, rule=rule)
@@ -174,24 +177,24 @@ def export(
 def agreement(
     study: _Study,
     database: _Database = None,
-    judgements: _Log = None,
+    annotations: _Log = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the agreement of each rater with each other one: an .svg file.")
     ] = None,
     json: _Json = False,
 ) -> None:
-    """How far the raters agree, on the label, on validity and on each question; and patterns to look at."""
+    """Measure inter-annotator agreement on the label, on validity and on each question, and find rater anomalies."""
     from circus_bench.validation.agreement import rater_matrix, study_agreement, survival
-    from circus_bench.validation.export import agreement_dict, read_log
+    from circus_bench.validation.export import agreement_dict, load_annotations
     from circus_bench.validation.figures import write_rater_matrix
-    from circus_bench.validation.rater_anomalies import suspicions
+    from circus_bench.validation.rater_anomalies import find_anomalies
     from circus_bench.validation.ratings import label_ratings
     from circus_bench.validation.study import Study
 
     made = Study.load(study)
-    log = read_log(study, database=database, log=judgements)
+    log = load_annotations(study, database=database, log=annotations)
     table, labels = study_agreement(made, log), label_ratings(made, log)
-    survives, patterns = survival(labels, made.rubric.valid), suspicions(made, log)
+    survives, patterns = survival(labels, made.rubric.valid), find_anomalies(made, log)
     if figure:
         write_rater_matrix(figure, rater_matrix(labels))
     for found in patterns:
@@ -208,8 +211,7 @@ def agreement(
 def simulate(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the study and what becomes of it.")],
     benchmark: Annotated[
-        Path | None,
-        typer.Option(help="Folder of a scenes benchmark, such as demo/benchmark.", show_default="a new one, in OUT"),
+        str | None, typer.Option(help="A scenes benchmark, such as demo/benchmark.", show_default="a new one, in OUT")
     ] = None,
     labels: Annotated[
         Path | None,
@@ -226,39 +228,43 @@ def simulate(
     seed: _Seed = 0,
     json: _Json = False,
 ) -> None:
-    """Let raters of known error rates judge planted queries, and hold the subset V against the planted truth."""
-    from circus_bench.benchmark import Benchmark
-    from circus_bench.demo.simulated_raters import Planted, planted_labels, rehearse
-    from circus_bench.labels.formats import read_verdicts
+    """Simulate raters of known error rates on synthetic queries, and evaluate the subset V against the ground truth."""
+    from circus_bench.demo.simulated_raters import SceneGroundTruth, expected_labels, simulate_study
+    from circus_bench.hub.loading import load_labelled_benchmark
+    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.labels.formats import load_labels
     from circus_bench.runs.run import Run
     from circus_bench.sources.scenes import scenes
-    from circus_bench.validation.sampling import Frame, labels_of, new_study, place_of
+    from circus_bench.validation.sampling import SamplingFrame, labels_of, sample_study
+    from circus_bench.validation.study_benchmarks import place_in_study
 
-    if benchmark:
-        source = Benchmark.load(benchmark)
-    else:
-        source, benchmark = scenes(), out / "benchmark"
-        with progress("benchmark", len(source.image_ids)) as advance:
-            source.inspect(advance=advance)
-        source.save(benchmark)
-    found = labels_of(source, read_verdicts(labels, benchmark=source.name)) if labels else planted_labels(source)
-    frame = Frame(source, place_of(benchmark, seen_from=out), found, runs=[Run.load(folder) for folder in runs or ()])
+    part = load_labelled_benchmark(benchmark) if benchmark else LabelledBenchmark(scenes())
+    source = part.benchmark
+    with progress("benchmark", len(source.image_ids)) as advance:
+        source.inspect(advance=advance)
+    found = labels_of(source, load_labels(labels, benchmark=source.name)) if labels else expected_labels(source)
+    frame = SamplingFrame(
+        source,
+        place_in_study(benchmark or "scenes/test", part, out),
+        found,
+        runs=[Run.load(folder) for folder in runs or ()],
+    )
     names = [f"rater-{place}" for place in range(1, raters + 1)]
-    study = new_study("simulated raters", [frame], raters=names, per_item=per_item, seed=seed)
+    study = sample_study("simulated raters", [frame], raters=names, per_item=per_item, seed=seed)
     study.save(out)
-    planted, sources = {source.name: Planted(source)}, {source.name: source}
-    made = [rehearse(study, planted, error=error, seed=seed, rule=rule) for error in errors or (0.1, 0.25)]
-    for rehearsal in made:
-        rehearsal.save(out / f"error-{rehearsal.error:g}", sources)
+    truth, sources = {source.name: SceneGroundTruth(source)}, {source.name: source}
+    made = [simulate_study(study, truth, error=error, seed=seed, rule=rule) for error in errors or (0.1, 0.25)]
+    for simulated in made:
+        simulated.save(out / f"error-{simulated.error:g}", sources)
     if json:
-        print_json({"study": study.name, "rehearsals": [rehearsal.to_dict() for rehearsal in made]})
+        print_json({"study": study.name, "rehearsals": [simulated.to_dict() for simulated in made]})
         return
     _print_study(study, out, json=False)
-    for rehearsal in made:
+    for simulated in made:
         print_agreement(
-            study, rehearsal.agreement, title=f"agreement of raters who err with chance {rehearsal.error:g}"
+            study, simulated.agreement, title=f"agreement of raters who err with chance {simulated.error:g}"
         )
-    print_recovery({f"{rehearsal.error:g}": rehearsal.recovery for rehearsal in made}, per_item=per_item)
+    print_recovery({f"{simulated.error:g}": simulated.recovery for simulated in made}, per_item=per_item)
 
 
 @app.command()
@@ -267,7 +273,7 @@ def serve(
     database: _Database = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
-    backup_every: Annotated[int, typer.Option(min=1, help="Judgements after which a backup is made.")] = 50,
+    backup_every: Annotated[int, typer.Option(min=1, help="Annotations after which a backup is made.")] = 50,
     hub_repo: Annotated[
         str | None,
         typer.Option(metavar="ORG/NAME", help="Private dataset on the Hub that the log is committed to now and then."),
@@ -288,13 +294,10 @@ def invite(
     url: Annotated[str, typer.Option(help="Where the app is served.")] = "http://127.0.0.1:8000",
 ) -> None:
     """Make a personal sign-in link. It is shown this once; a former link of the person stops working."""
-    from circus_bench.validation import app as annotation
+    from circus_bench.validation.app import open_log, sign_in_link
 
-    store = annotation.open_store(study, database=database)
-    try:
-        typer.echo(annotation.sign_in_link(annotation.invite(store, person, role), url))
-    finally:
-        store.close()
+    with closing(open_log(study, database=database)) as log:
+        typer.echo(sign_in_link(log.invite(person, role), url))
 
 
 def print_agreement(study: Study, table: Mapping[str, Mapping[Any, Any]], *, title: str = "agreement") -> None:
@@ -317,20 +320,13 @@ def print_agreement(study: Study, table: Mapping[str, Mapping[Any, Any]], *, tit
 
 
 def print_recovery(found: Mapping[str, Recovery], *, per_item: int) -> None:
-    """Print how well V recovers the planted valid queries, by the raters' chance to err."""
+    """Print precision and recall of V against the ground truth, by the raters' chance to err."""
     rows = [
-        [
-            error,
-            str(of.precision.n),
-            percent(of.precision),
-            str(of.recall.n),
-            percent(of.recall),
-            str(of.undecided),
-        ]
+        [error, str(of.precision.n), percent(of.precision), str(of.recall.n), percent(of.recall), str(of.undecided)]
         for error, of in found.items()
     ]
-    header = ["chance to err", "in V", "precision", "planted valid", "recall", "undecided"]
-    print_table(f"V against the planted truth, {per_item} simulated raters an item, % [95 %]", header, rows)
+    header = ["chance to err", "in V", "precision", "truly valid", "recall", "undecided"]
+    print_table(f"V against the ground truth, {per_item} simulated raters per item, % [95 %]", header, rows)
 
 
 def _sizes(given: list[str]) -> dict[str, int]:
@@ -344,9 +340,9 @@ def _sizes(given: list[str]) -> dict[str, int]:
 
 
 def _print_study(study: Study, out: Path, *, json: bool) -> None:
-    from circus_bench.validation.sampling import strata_of
+    from circus_bench.validation.sampling import summarize_strata
 
-    strata, loads = strata_of(study), {rater: len(ids) for rater, ids in study.assignments.items()}
+    strata, loads = summarize_strata(study), {rater: len(ids) for rater, ids in study.assignments.items()}
     if json:
         print_json({"study": study.name, "strata": strata, "assignments": loads})
         return

@@ -1,1 +1,1 @@
-"""Demonstrate and test the chain on data of known truth: embedded worlds, simulated raters and judges."""
+"""Demonstrate and test the chain on data of known truth: synthetic worlds, simulated raters and judges."""

@@ -1,4 +1,4 @@
-"""What the stages did to the labels, held against the truth of the embedded world."""
+"""Evaluate drafts, labels, judge panels and TSR of each stage against the synthetic world's ground truth."""
 
 from __future__ import annotations
 
@@ -14,26 +14,37 @@ from circus_bench.demo.rmir_setup import compared_panels
 from circus_bench.demo.world.collection import World
 from circus_bench.demo.world.relations import meaning_of
 from circus_bench.demo.world.synthetic_judges import family_of
-from circus_bench.rmir.config import JudgeSettings, Lists, Panelist, SplitSettings
+from circus_bench.io import to_plain
+from circus_bench.rmir.config import JudgeSettings, JudgeSpec, SplitSettings, TsrScope
 from circus_bench.rmir.judge_analysis import positives_of
 from circus_bench.rmir.pipeline import Pipeline, Stage
-from circus_bench.rmir.records import Assigned, Candidate, Decision, Draft, Index, Judged, PoolImage, Split, Vote
-from circus_bench.rmir.stages.consensus import answered, keep, sum_up
+from circus_bench.rmir.records import (
+    Candidate,
+    CandidateConsensus,
+    Draft,
+    Index,
+    JudgeDecision,
+    PoolImage,
+    Split,
+    SplitAssignment,
+    Vote,
+)
+from circus_bench.rmir.stages.consensus import aggregate_votes, filter_by_consensus, positives_by_query
 from circus_bench.rmir.stages.pool import pool
 from circus_bench.rmir.stages.split import split
 from circus_bench.rmir.tsr_validity import TsrValidity, tsr_validity
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """Labels held against the truth.
+class LabelQuality:
+    """Precision and false negatives of labels, against the ground truth.
 
     Attributes:
         queries: those with a positive.
-        images: how many each of them is ranked against.
-        positives: labelled pairs of query and image.
+        images: number of images that each of them is ranked against.
+        positives: labeled pairs of query and image.
         precision: share of them that are right; `n` counts queries, which are resampled as a whole.
-        missed: pairs of a query and an image of the pool that are right and not labelled: false negatives.
+        missed: false negatives: pairs of a query and an image of the pool that are right and not labeled.
         rejected: those of them that the judges saw; the others were never proposed.
         missed_share: of all right pairs in the pool those that are missed.
         incomplete: share of the queries that have a missed pair.
@@ -48,36 +59,30 @@ class Account:
     missed_share: Estimate
     incomplete: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        counts = {name: getattr(self, name) for name in ("queries", "images", "positives", "missed", "rejected")}
-        shares = {name: getattr(self, name).to_dict() for name in ("precision", "missed_share", "incomplete")}
-        return {**counts, **shares}
 
-
-def account(
+def label_quality(
     truth: Mapping[str, frozenset[str]],
     positives: Mapping[str, Sequence[str]],
     pool: Collection[str],
     *,
     seen: Collection[tuple[str, str]] = (),
-) -> Account:
-    """Hold labels against the truth.
+) -> LabelQuality:
+    """Evaluate labels against the ground truth.
 
     Args:
         truth: query id to all images that answer it.
-        positives: query id to the images that are labelled so; only queries that have some count.
+        positives: query id to the images that are labeled so; only queries that have some count.
         pool: the images that queries are ranked against.
         seen: pairs of query and image that the judges saw.
     """
-    labelled = {query: frozenset(found) for query, found in positives.items() if found}
-    missed = missed_by(truth, labelled, pool)
-    right = np.array([len(found & truth[query]) for query, found in labelled.items()], float)
-    given = np.array([len(found) for found in labelled.values()], float)
-    lacking = np.array([len(missed[query]) for query in labelled], float)
+    labeled = {query: frozenset(found) for query, found in positives.items() if found}
+    missed = false_negatives(truth, labeled, pool)
+    right = np.array([len(found & truth[query]) for query, found in labeled.items()], float)
+    given = np.array([len(found) for found in labeled.values()], float)
+    lacking = np.array([len(missed[query]) for query in labeled], float)
     known = frozenset(seen)
-    return Account(
-        queries=len(labelled),
+    return LabelQuality(
+        queries=len(labeled),
         images=len(frozenset(pool)),
         positives=int(given.sum()),
         precision=ratio(right, given),
@@ -88,17 +93,17 @@ def account(
     )
 
 
-def missed_by(
+def false_negatives(
     truth: Mapping[str, frozenset[str]], positives: Mapping[str, Collection[str]], pool: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    """Query id to the images of the pool that answer it and are not labelled, of the queries with a positive."""
+    """Map each query with a positive to the images of the pool that answer it and are not labeled."""
     images = frozenset(pool)
     return {query: (truth[query] & images).difference(found) for query, found in positives.items() if found}
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
-    """Stages 1 and 2 against the truth.
+class DraftQuality:
+    """Flaws of the drafts of stages 1 and 2, against the ground truth.
 
     Attributes:
         drafts: generated queries.
@@ -114,36 +119,31 @@ class Drafted:
     flawed_passed: Estimate
     sound_lost: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        shares = {name: getattr(self, name).to_dict() for name in ("flawed", "flawed_passed", "sound_lost")}
-        return {"drafts": self.drafts, "passed": self.passed, **shares}
-
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """The outcome of stages 5 and 6 with one panel of judges.
+class PanelQuality:
+    """Outcome of stages 5 and 6 with one LLM-as-a-judge panel.
 
     Attributes:
         judges: family to the number of its judges.
-        deleted: images that stage 5 deletes.
-        account: the pool's labels against the truth.
+        deleted: images that stage 5 excludes.
+        labels: the pool's labels against the ground truth.
     """
 
     judges: Mapping[str, int]
     deleted: int
-    account: Account
+    labels: LabelQuality
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        return {"judges": dict(self.judges), "deleted": self.deleted, **self.account.to_dict()}
+        """Convert to strict JSON, the labels' numbers beside the others."""
+        return {"judges": dict(self.judges), "deleted": self.deleted, **to_plain(self.labels)}
 
 
-def drafted(drafts: Sequence[Draft], passed: Sequence[Draft]) -> Drafted:
-    """Hold stages 1 and 2 against what the drafts' texts ask for."""
+def draft_quality(drafts: Sequence[Draft], passed: Sequence[Draft]) -> DraftQuality:
+    """Evaluate stages 1 and 2 against the meaning of the drafts' texts."""
     flawed = {draft.query: meaning_of(draft.text).flaw is not None for draft in drafts}
     through = {draft.query for draft in passed}
-    return Drafted(
+    return DraftQuality(
         drafts=len(drafts),
         flawed=proportion(np.array([*flawed.values()], bool)),
         passed=len(passed),
@@ -152,8 +152,8 @@ def drafted(drafts: Sequence[Draft], passed: Sequence[Draft]) -> Drafted:
     )
 
 
-def found_by(truth: Mapping[str, frozenset[str]], candidates: Sequence[Candidate]) -> dict[str, Estimate]:
-    """Share of all right pairs of query and image that each index proposes, and both together."""
+def candidate_recall(truth: Mapping[str, frozenset[str]], candidates: Sequence[Candidate]) -> dict[str, Estimate]:
+    """Compute the share of all right pairs of query and image that each index proposes, and both together."""
     found: dict[str, dict[str, set[str]]] = {name: {query: set() for query in truth} for name in (*Index, "both")}
     for row in candidates:
         for name in (row.index, "both"):
@@ -165,15 +165,15 @@ def found_by(truth: Mapping[str, frozenset[str]], candidates: Sequence[Candidate
     }
 
 
-def stages_against(world: World, pipeline: Pipeline, truth: Mapping[str, frozenset[str]]) -> dict[str, Account]:
-    """The labels before stage 5 and after stages 5, 6 and 7, against the truth."""
-    judged = pipeline.rows(Stage.JUDGE, Judged)
-    majority = answered([row for row in judged if row.decision is Decision.ACCEPT])
-    survivors, deleted = keep(judged, confidence=pipeline.config.keep.confidence)
-    sure = answered(survivors)
+def quality_by_stage(world: World, pipeline: Pipeline, truth: Mapping[str, frozenset[str]]) -> dict[str, LabelQuality]:
+    """Evaluate the labels before stage 5 and after stages 5, 6 and 7 against the ground truth."""
+    judged = pipeline.rows(Stage.JUDGE, CandidateConsensus)
+    majority = positives_by_query([row for row in judged if row.decision is JudgeDecision.ACCEPT])
+    survivors, deleted = filter_by_consensus(judged, confidence=pipeline.config.keep.confidence)
+    sure = positives_by_query(survivors)
     left = frozenset(world.images).difference(row.image for row in deleted)
     of_pool = _pool_of(pipeline)
-    tested = {row.query for row in pipeline.rows(Stage.SPLIT, Assigned) if row.split is Split.TEST}
+    tested = {row.query for row in pipeline.rows(Stage.SPLIT, SplitAssignment) if row.split is Split.TEST}
     of_tested = {query: images for query, images in sure.items() if query in tested}
     steps = {
         "4 judge: majority, whole collection": (majority, world.images),
@@ -182,39 +182,35 @@ def stages_against(world: World, pipeline: Pipeline, truth: Mapping[str, frozens
         "7 split: test queries": (of_tested, of_pool),
     }
     seen = {(row.query, row.image) for row in judged}
-    return {name: account(truth, labels, images, seen=seen) for name, (labels, images) in steps.items()}
+    return {name: label_quality(truth, labels, images, seen=seen) for name, (labels, images) in steps.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TsrCheck:
-    """TSR, computed in one way, against the positives that the pool's labels miss.
+    """Validity of TSR, computed in one way, against the pool's false negatives.
 
     Attributes:
         missed: against all of them.
-        unproposed: against those that no index proposed, which are all that TSR is meant to tell of.
+        unproposed: against those that no index proposed, which are all that TSR is meant to detect.
     """
 
     missed: TsrValidity
     unproposed: TsrValidity
 
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        return {"missed": self.missed.to_dict(), "unproposed": self.unproposed.to_dict()}
 
-
-def tsr_against(pipeline: Pipeline, truth: Mapping[str, frozenset[str]]) -> dict[str, TsrCheck]:
-    """TSR in the three ways that stage 7 has, against the truth."""
-    judged, survivors = pipeline.rows(Stage.JUDGE, Judged), pipeline.rows(Stage.KEEP, Judged)
-    missed = missed_by(truth, answered(survivors), _pool_of(pipeline))
+def tsr_by_list(pipeline: Pipeline, truth: Mapping[str, frozenset[str]]) -> dict[str, TsrCheck]:
+    """Evaluate TSR, computed in the three ways that stage 7 has, against the ground truth."""
+    judged, survivors = pipeline.rows(Stage.JUDGE, CandidateConsensus), pipeline.rows(Stage.KEEP, CandidateConsensus)
+    missed = false_negatives(truth, positives_by_query(survivors), _pool_of(pipeline))
     seen: dict[str, set[str]] = {}
     for row in judged:
         seen.setdefault(row.query, set()).add(row.image)
     unproposed = {query: images - seen[query] for query, images in missed.items()}
     found = {}
     for name, settings in {
-        "surviving, padded": SplitSettings(lists=Lists.SURVIVING, pad=True),
-        "surviving": SplitSettings(lists=Lists.SURVIVING, pad=False),
-        "judged": SplitSettings(lists=Lists.JUDGED, pad=False),
+        "surviving, padded": SplitSettings(lists=TsrScope.SURVIVING, pad=True),
+        "surviving": SplitSettings(lists=TsrScope.SURVIVING, pad=False),
+        "judged": SplitSettings(lists=TsrScope.JUDGED, pad=False),
     }.items():
         visual_k = pipeline.config.candidates.visual_k
         rows = split(
@@ -227,22 +223,22 @@ def tsr_against(pipeline: Pipeline, truth: Mapping[str, frozenset[str]]) -> dict
     return found
 
 
-def panels_against(truth: Mapping[str, frozenset[str]], votes: Sequence[Vote]) -> dict[str, Panel]:
-    """Stages 5 and 6 with each of `compared_panels`, against the truth."""
+def quality_by_panel(truth: Mapping[str, frozenset[str]], votes: Sequence[Vote]) -> dict[str, PanelQuality]:
+    """Evaluate stages 5 and 6 with each of `compared_panels` against the ground truth."""
     found = {}
     seen = {(vote.query, vote.image) for vote in votes}
     for name, panel in compared_panels().items():
         own = votes_of(votes, panel)
         positives, survivors = positives_of(own)
-        _, deleted = keep(sum_up(own), confidence=1.0)
+        _, deleted = filter_by_consensus(aggregate_votes(own), confidence=1.0)
         families = Counter(family_of(judge.name) for judge in JudgeSettings(panel).judges)
         images = [row.image for row in pool(survivors)]
-        found[name] = Panel(dict(families), len(deleted), account(truth, positives, images, seen=seen))
+        found[name] = PanelQuality(dict(families), len(deleted), label_quality(truth, positives, images, seen=seen))
     return found
 
 
-def votes_of(votes: Sequence[Vote], panel: tuple[Panelist, ...]) -> list[Vote]:
-    """The votes of a panel's judges."""
+def votes_of(votes: Sequence[Vote], panel: tuple[JudgeSpec, ...]) -> list[Vote]:
+    """Select the votes of a panel's judges."""
     names = {judge.name for judge in JudgeSettings(panel).judges}
     return [vote for vote in votes if vote.judge in names]
 

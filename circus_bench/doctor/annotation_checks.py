@@ -1,4 +1,4 @@
-"""Checks of the annotations: each a pure function of a Benchmark that returns one `Result`, or None."""
+"""Check annotations: each check is a pure function of a Benchmark that returns one `Result`, or None."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MEANINGS = {
 
 
 def recorded_defects(benchmark: Benchmark) -> tuple[Result, ...]:
-    """The contradictions that were met, and allowed, when the benchmark was made: one result a kind of defect."""
+    """List the contradictions that were met, and allowed, when the benchmark was made: one result per kind."""
     merged: dict[Defect, list[str]] = {}
     for finding in benchmark.findings:
         merged.setdefault(finding.defect, []).extend(finding.ids)
@@ -42,7 +42,7 @@ def recorded_defects(benchmark: Benchmark) -> tuple[Result, ...]:
 
 
 def reference_for_hard_target(benchmark: Benchmark) -> Result | None:
-    """Queries whose positives hold the reference and miss the hard target."""
+    """Find queries whose positives hold the reference and miss the hard target."""
     ids = [query.id for query in benchmark.queries if query.reference in query.targets and _misses_hard_target(query)]
     meaning = (
         "queries whose positives hold the reference itself and miss the hard target: the query image counts as right, "
@@ -52,7 +52,7 @@ def reference_for_hard_target(benchmark: Benchmark) -> Result | None:
 
 
 def hard_target_missed(benchmark: Benchmark) -> Result | None:
-    """Queries whose positives miss the hard target, apart from those of `reference_for_hard_target`."""
+    """Find queries whose positives miss the hard target, apart from those of `reference_for_hard_target`."""
     ids = [q.id for q in benchmark.queries if q.reference not in q.targets and _misses_hard_target(q)]
     meaning = (
         "queries whose positives miss the hard target, the image that the annotator wrote the text for; "
@@ -62,7 +62,7 @@ def hard_target_missed(benchmark: Benchmark) -> Result | None:
 
 
 def soft_label_is_reference(benchmark: Benchmark) -> Result | None:
-    """Queries whose soft labels, which this protocol does not use, hold the reference and miss the hard target."""
+    """Find queries whose soft labels, which this protocol does not use, hold the reference and miss the hard target."""
     ids = []
     for query in benchmark.queries:
         soft = _soft_positives(query)
@@ -76,7 +76,7 @@ def soft_label_is_reference(benchmark: Benchmark) -> Result | None:
 
 
 def references_outside(benchmark: Benchmark) -> Result | None:
-    """References that are not in the gallery."""
+    """Find references that are not in the gallery."""
     gallery = frozenset(benchmark.gallery.ids)
     outside = dict.fromkeys(query.reference for query in benchmark.queries if query.reference not in gallery)
     meaning = "references outside the gallery: they never compete, so that both reference policies give the same ranks"
@@ -84,14 +84,14 @@ def references_outside(benchmark: Benchmark) -> Result | None:
 
 
 def contradictory_targets(benchmark: Benchmark) -> Result | None:
-    """Queries with the same reference and text, but other targets."""
+    """Find queries with the same reference and text, but other targets."""
     groups = [group for group in _same_query(benchmark) if len({frozenset(query.targets) for query in group}) > 1]
     meaning = "queries with the same reference and text but other targets: no model can be right about all of them"
     return note_of_groups("contradictory_targets", _ids(groups), meaning)
 
 
 def repeated_queries(benchmark: Benchmark) -> Result | None:
-    """Queries with the same reference, text and targets."""
+    """Find queries with the same reference, text and targets."""
     groups = grouped(
         benchmark.queries, lambda query: (query.reference, query.text, frozenset(query.targets), query.subset)
     )
@@ -101,7 +101,7 @@ def repeated_queries(benchmark: Benchmark) -> Result | None:
 
 
 def empty_captions(benchmark: Benchmark) -> Result | None:
-    """Queries of which one of several captions is empty; a text that is all blank is `Defect.EMPTY_TEXT`."""
+    """Find queries of which one of several captions is empty; a text that is all blank is `Defect.EMPTY_TEXT`."""
     ids = [query.id for query in benchmark.queries if query.text.strip() and not all(map(str.strip, _captions(query)))]
     meaning = (
         "queries that lack one of their captions, so that the text was made of the others; complete the annotations"
@@ -110,7 +110,7 @@ def empty_captions(benchmark: Benchmark) -> Result | None:
 
 
 def identical_captions(benchmark: Benchmark) -> Result | None:
-    """Rows whose captions are the same, but for case and outer white space."""
+    """Find rows whose captions are the same, but for case and outer white space."""
 
     def repeats(captions: Sequence[str]) -> bool:
         given = [caption.strip().casefold() for caption in captions if caption.strip()]
@@ -122,25 +122,25 @@ def identical_captions(benchmark: Benchmark) -> Result | None:
 
 
 def short_captions(benchmark: Benchmark) -> Result | None:
-    """Captions of one or two characters."""
+    """Find captions of one or two characters."""
     meaning = f"queries with a caption of at most {SHORT} characters, which hardly says what to change"
     return _about_captions(benchmark, "short_caption", lambda caption: 0 < len(caption.strip()) <= SHORT, meaning)
 
 
 def non_ascii_captions(benchmark: Benchmark) -> Result | None:
-    """Captions with characters outside ASCII."""
+    """Find captions with characters outside ASCII."""
     meaning = "queries with characters outside ASCII: compare texts in one Unicode form (NFC) and keep the raw text"
     return _about_captions(benchmark, "non_ascii", lambda caption: not caption.isascii(), meaning)
 
 
 def double_spaces(benchmark: Benchmark) -> Result | None:
-    """Captions with two spaces in a row."""
+    """Find captions with two spaces in a row."""
     meaning = "queries with two spaces in a row: a tool that collapses them has other texts, and another fingerprint"
     return _about_captions(benchmark, "double_space", lambda caption: "  " in caption, meaning)
 
 
 def many_positives(benchmark: Benchmark) -> Result | None:
-    """Queries with more positives than the usual cut-off."""
+    """Find queries with more positives than the usual cut-off."""
     meaning = (
         f"queries with more than {MANY_POSITIVES} positives: recall@{MANY_POSITIVES} cannot reach 1 for them, and "
         f"AP@{MANY_POSITIVES} divides by {MANY_POSITIVES}, not by their number"
@@ -166,17 +166,17 @@ CHECKS: tuple[Callable[[Benchmark], Result | None], ...] = (
 
 
 def check_annotations(benchmark: Benchmark) -> tuple[Result, ...]:
-    """Every check above, those that found something."""
+    """Apply every check above, and return those that found something."""
     return (*recorded_defects(benchmark), *filter(None, (check(benchmark) for check in CHECKS)))
 
 
 def positives_distribution(benchmark: Benchmark) -> dict[int, int]:
-    """Number of positives to the number of queries that have so many, ascending."""
+    """Map the number of positives to the number of queries that have so many, ascending."""
     return dict(sorted(Counter(len(query.targets) for query in benchmark.queries).items()))
 
 
 def shared_images(benchmarks: Mapping[str, Benchmark]) -> tuple[Result, ...]:
-    """Images in the galleries of two benchmarks: one result for each pair that has any.
+    """Find images in the galleries of two benchmarks: one result for each pair that has any.
 
     Args:
         benchmarks: name of the part (a category, say) to its benchmark.
@@ -194,10 +194,10 @@ def shared_images(benchmarks: Mapping[str, Benchmark]) -> tuple[Result, ...]:
 
 
 def caption_rows(query: Query) -> list[tuple[str, ...]]:
-    """The captions as the annotators wrote them, one tuple for each row that the query was made of.
+    """Return the captions as the annotators wrote them, one tuple for each row that the query was made of.
 
-    They are `details["captions"]` where the source kept them: one entry a row, a string or a list of strings. Else the
-    text stands in.
+    They are `details["captions"]` where the source kept them: one entry per row, a string or a list of strings. Else
+    the text stands in.
     """
     given = query.details.get("captions")
     if not isinstance(given, list | tuple) or not given:
@@ -206,7 +206,7 @@ def caption_rows(query: Query) -> list[tuple[str, ...]]:
 
 
 def grouped(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
-    """Items that share a key, as groups of two or more."""
+    """Group items that share a key, as groups of two or more."""
     groups: dict[Hashable, list[Any]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -222,7 +222,7 @@ def _ids(groups: Iterable[Sequence[Query]]) -> tuple[tuple[str, ...], ...]:
 
 
 def _hard_targets(query: Query) -> tuple[str, ...]:
-    """The images that the texts were written for, one a row that the query was made of; empty where unknown."""
+    """Return the images that the texts were written for, one per row of the query; empty where unknown."""
     hard = query.details.get("target_hard", ())
     return (hard,) if isinstance(hard, str) else tuple(hard)
 
@@ -233,7 +233,7 @@ def _misses_hard_target(query: Query) -> bool:
 
 
 def _soft_positives(query: Query) -> frozenset[str]:
-    """The images of soft value 1.0, the maps of several rows merged; a later value replaces an earlier one."""
+    """Return the images of soft value 1.0, the maps of several rows merged; a later value replaces an earlier one."""
     given = query.details.get("target_soft", ())
     merged: dict[str, float] = {}
     for values in (given,) if isinstance(given, Mapping) else given:

@@ -1,4 +1,4 @@
-"""Published counts, as data, and the counts of a benchmark beside them.
+"""Compare the counts of a benchmark with published ones, which are kept here as data.
 
 "annotation files" means: recomputed from the official files of the release named. Where two counts are in circulation
 both are listed, and either is a match.
@@ -110,7 +110,7 @@ PUBLISHED: dict[str, dict[str, tuple[tuple[int, str], ...]]] = {
 
 
 def category_of(benchmark: Benchmark) -> str:
-    """The category that a benchmark is about, where its protocol has one benchmark a category; else empty."""
+    """Return the category that a benchmark is about, where its protocol has one per category; else empty."""
     return str(benchmark.source.get("category", ""))
 
 

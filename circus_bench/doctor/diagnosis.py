@@ -1,4 +1,4 @@
-"""The doctor itself: every check applied to a benchmark, gathered in one object that reports are made from."""
+"""Check the integrity of a benchmark: apply every check, and gather what they find for reports."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from circus_bench.doctor.annotation_checks import (
 from circus_bench.doctor.counts import category_of, counts_of
 from circus_bench.doctor.hashes import near_duplicates
 from circus_bench.doctor.image_checks import (
-    Examination,
     HashKind,
+    ImageReport,
     altered_images,
     check_images,
     check_near_duplicates,
     coverage,
-    examine,
     same_pixels,
+    scan_images,
 )
 from circus_bench.doctor.results import Count, Coverage, Result, Severity
-from circus_bench.errors import MismatchError, some
+from circus_bench.errors import MismatchError, format_ids
 from circus_bench.images import ImageFlag, Inspection, ParquetImages, Unreadable
+from circus_bench.io import to_plain
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class NearDuplicateCount:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """Findings of every check on a benchmark.
 
     Attributes:
         benchmark: the benchmark's name.
@@ -111,40 +112,22 @@ class Diagnosis:
         return not self.defects and not any(count.differs for count in self.counts)
 
     def result(self, check: str) -> Result | None:
-        """What a check found; None when it found nothing."""
+        """Return what a check found; None when it found nothing."""
         return next((result for result in self.results if result.check == check), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "benchmark": self.benchmark,
-            "protocol": self.protocol,
-            "category": self.category,
-            "healthy": self.healthy,
-            "n_queries": self.n_queries,
-            "n_targets": self.n_targets,
-            "n_gallery": self.n_gallery,
-            "n_images": self.n_images,
-            "findings": {finding.defect.value: list(finding.ids) for finding in self.findings},
-            "unreadable": {image_id: reason.value for image_id, reason in self.unreadable.items()},
-            "altered": list(self.altered),
-            "duplicates": [list(group) for group in self.duplicates],
-            "flagged": {flag.value: list(ids) for flag, ids in self.flagged.items()},
-            "irreducible": [list(group) for group in self.irreducible],
-            "counts": [count.to_dict() for count in self.counts],
-            "results": [result.to_dict() for result in self.results],
-            "positives": {str(number): queries for number, queries in self.positives.items()},
-            "coverage": [entry.to_dict() for entry in self.coverage],
-            "near_duplicates": {kind.value: dataclasses.asdict(count) for kind, count in self.near_duplicates.items()},
-        }
+        """Return strict JSON."""
+        content = {field.name: to_plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        findings = {finding.defect.value: list(finding.ids) for finding in self.findings}
+        return {**content, "findings": findings, "healthy": self.healthy}
 
 
 @dataclass(frozen=True)
-class Checkup:
-    """The diagnoses of the parts of a benchmark (one, or one a category), and what concerns several of them.
+class HealthReport:
+    """The diagnoses of the parts of a benchmark (one, or one per category), and what concerns several of them.
 
     Attributes:
-        diagnoses: one a part.
+        diagnoses: one per part.
         shared: images in the galleries of two parts.
     """
 
@@ -157,26 +140,22 @@ class Checkup:
         return all(diagnosis.healthy for diagnosis in self.diagnoses)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the diagnosis itself when there is one part, else `parts` and `shared`."""
+        """Return strict JSON: the diagnosis itself when there is one part, else `parts` and `shared`."""
         if len(self.diagnoses) == 1:
             return self.diagnoses[0].to_dict()
-        return {
-            "healthy": self.healthy,
-            "parts": [diagnosis.to_dict() for diagnosis in self.diagnoses],
-            "shared": [result.to_dict() for result in self.shared],
-        }
+        return {"healthy": self.healthy, "parts": to_plain(self.diagnoses), "shared": to_plain(self.shared)}
 
 
-def check_up(
+def check_all(
     benchmarks: Sequence[Benchmark],
     *,
     hashes: Mapping[str, int] | None = None,
     advance: Callable[[], object] = lambda: None,
-) -> Checkup:
+) -> HealthReport:
     """Diagnose the parts of a benchmark, and compare their galleries.
 
     Args:
-        benchmarks: the parts: one, or one a category with a gallery of its own.
+        benchmarks: the parts: one, or one per category with a gallery of its own.
         hashes: published perceptual hashes; see `diagnose`.
         advance: called after each image, for a progress bar.
 
@@ -186,11 +165,11 @@ def check_up(
     gallery = dict.fromkeys(image_id for part in benchmarks for image_id in part.gallery.ids)
     if hashes is not None and not gallery.keys() & hashes.keys():
         raise MismatchError(
-            f"none of the hashes ({some(hashes)}) is about a gallery image ({some(gallery)}); "
+            f"none of the hashes ({format_ids(hashes)}) is about a gallery image ({format_ids(gallery)}); "
             f"their file names must be image ids"
         )
     diagnoses = tuple(diagnose(benchmark, hashes=hashes, advance=advance) for benchmark in benchmarks)
-    return Checkup(diagnoses, shared_images({category_of(part) or part.name: part for part in benchmarks}))
+    return HealthReport(diagnoses, shared_images({category_of(part) or part.name: part for part in benchmarks}))
 
 
 def diagnose(
@@ -203,25 +182,25 @@ def diagnose(
 
     Args:
         benchmark: made or loaded with all defects allowed, so that its findings are complete.
-        hashes: image id to a published perceptual hash, for near-duplicates without images.
+        hashes: image id to a published perceptual hash, for near duplicates without images.
         advance: called after each image, for a progress bar.
     """
     images = benchmark.gallery.images
-    examination = Examination(Inspection({}, {}))
+    scanned = ImageReport(Inspection({}, {}))
     results = check_annotations(benchmark)
     altered: tuple[str, ...] = ()
     known: dict[HashKind, Mapping[str, int]] = {} if hashes is None else {HashKind.PUBLISHED: hashes}
     if images is not None:
-        examination = examine(images, benchmark.image_ids, advance=advance)
-        recorded = images.inspection if isinstance(images, ParquetImages) else examination.inspection
-        altered = altered_images(recorded, examination.inspection)
-        known[HashKind.COMPUTED] = examination.phashes
+        scanned = scan_images(images, benchmark.image_ids, advance=advance)
+        recorded = images.inspection if isinstance(images, ParquetImages) else scanned.inspection
+        altered = altered_images(recorded, scanned.inspection)
+        known[HashKind.COMPUTED] = scanned.phashes
         # What is missing now counts, not what was missing when the benchmark was made.
         results = tuple(result for result in results if result.check != Defect.MISSING_IMAGE)
-        results += check_images(examination, altered=altered)
+        results += check_images(scanned, altered=altered)
     counted, of_hashes = _near_duplicates(benchmark, known)
     results += of_hashes
-    decoded = examination.inspection
+    decoded = scanned.inspection
     flags = {flag: tuple(i for i, info in decoded.readable.items() if flag in info.flags) for flag in ImageFlag}
     contradictory = contradictory_targets(benchmark)
     return Diagnosis(
@@ -249,7 +228,7 @@ def diagnose(
 def _near_duplicates(
     benchmark: Benchmark, known: Mapping[HashKind, Mapping[str, int]]
 ) -> tuple[dict[HashKind, NearDuplicateCount], tuple[Result, ...]]:
-    """Near-duplicates in the gallery by each kind of hash: counted, and as results."""
+    """Find near duplicates in the gallery by each kind of hash: counted, and as results."""
     counted: dict[HashKind, NearDuplicateCount] = {}
     results: tuple[Result, ...] = ()
     for kind, hashes in known.items():

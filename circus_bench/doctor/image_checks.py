@@ -1,4 +1,4 @@
-"""Checks of the images: what cannot be decoded, what was altered, what occurs twice, and what is covered."""
+"""Check images: what cannot be decoded, what was altered, what occurs twice, and what is covered."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _FLAGS = {
     ImageFlag.ANIMATED: "animations, of which the first frame is used",
     ImageFlag.ALPHA: "images with transparency, shown on white",
     ImageFlag.BROKEN_METADATA: "images with metadata that cannot be read; an orientation in them is lost",
-    ImageFlag.CMYK: "images in print colours (CMYK), converted without their colour profile; other tools may show "
-    "other colours, or fail",
-    ImageFlag.PADDED: "images with a very short side, centred on white",
+    ImageFlag.CMYK: "images in print colors (CMYK), converted without their color profile; other tools may show "
+    "other colors, or fail",
+    ImageFlag.PADDED: "images with a very short side, centered on white",
     ImageFlag.ROTATED: "images that their metadata turn; tools that ignore this show them lying down",
     ImageFlag.SIXTEEN_BIT: "images of 16 bits a pixel, rescaled; tools that cut the values off show them white",
 }
 
 
 class HashKind(StrEnum):
-    """Where a perceptual hash comes from."""
+    """Source of a perceptual hash."""
 
     COMPUTED = "computed"
     """`circus_bench.doctor.hashes.phash` of the images at hand."""
@@ -44,8 +44,8 @@ class HashKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Examination:
-    """What decoding every image of a benchmark told.
+class ImageReport:
+    """Facts about every image of a benchmark, from decoding it.
 
     Attributes:
         inspection: the facts of those that can be decoded, and why others cannot.
@@ -58,9 +58,9 @@ class Examination:
     phashes: Mapping[str, int] = field(default_factory=dict)
 
 
-def examine(
+def scan_images(
     images: Mapping[str, bytes], ids: Iterable[str], *, advance: Callable[[], object] = lambda: None
-) -> Examination:
+) -> ImageReport:
     """Decode every image, trusting no record, and hash its file and its picture.
 
     Args:
@@ -86,11 +86,11 @@ def examine(
                 files[image_id] = hashlib.sha256(data).hexdigest()
                 phashes[image_id] = phash(decoded.image)
         advance()
-    return Examination(Inspection(readable, unreadable), files, phashes)
+    return ImageReport(Inspection(readable, unreadable), files, phashes)
 
 
 def altered_images(recorded: Inspection, decoded: Inspection) -> tuple[str, ...]:
-    """Images whose pixels are not those recorded when the benchmark was written."""
+    """List images whose pixels are not those recorded when the benchmark was written."""
     states: Mapping[str, object] = {**decoded.unreadable, **decoded.readable}
     return tuple(
         image_id
@@ -100,19 +100,19 @@ def altered_images(recorded: Inspection, decoded: Inspection) -> tuple[str, ...]
 
 
 def same_pixels(inspection: Inspection) -> tuple[tuple[str, ...], ...]:
-    """Groups of images with the same digest."""
+    """Group images with the same digest."""
     found = grouped(inspection.readable, lambda image_id: inspection.readable[image_id].digest)
     return tuple(map(tuple, found))
 
 
 def same_files(files: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Groups of images whose files are the same, byte for byte."""
+    """Group images whose files are the same, byte for byte."""
     return tuple(map(tuple, grouped(files, files.__getitem__)))
 
 
-def check_images(examination: Examination, *, altered: tuple[str, ...] = ()) -> tuple[Result, ...]:
-    """What is wrong with the images, or worth knowing: one result for each reason, flag and kind of duplicate."""
-    inspection = examination.inspection
+def check_images(scanned: ImageReport, *, altered: tuple[str, ...] = ()) -> tuple[Result, ...]:
+    """List what is wrong with the images, or worth knowing: one result per reason, flag and kind of duplicate."""
+    inspection = scanned.inspection
     results = [
         defect(reason.value, [i for i, why in inspection.unreadable.items() if why is reason], _REASONS[reason])
         for reason in Unreadable
@@ -123,21 +123,21 @@ def check_images(examination: Examination, *, altered: tuple[str, ...] = ()) -> 
         flagged = [image_id for image_id, info in inspection.readable.items() if flag in info.flags]
         results.append(note(flag.value, flagged, _FLAGS[flag]))
     meaning = "images whose files are the same, byte for byte: a model cannot rank one above the other"
-    results.append(note_of_groups("same_bytes", same_files(examination.files), meaning))
+    results.append(note_of_groups("same_bytes", same_files(scanned.files), meaning))
     meaning = "images with the same pixels: a model cannot rank one above the other, and ties count against it"
     results.append(note_of_groups("same_pixels", same_pixels(inspection), meaning))
     return tuple(filter(None, results))
 
 
 def check_near_duplicates(benchmark: Benchmark, found: NearDuplicates, *, of: HashKind) -> tuple[Result, ...]:
-    """Candidates for near-duplicates, and the queries that suffer from them.
+    """List candidates for near duplicates, and the queries that suffer from them.
 
     Args:
         benchmark: the benchmark.
-        found: near-duplicates in its gallery.
+        found: near duplicates in its gallery.
         of: which hash was used.
     """
-    look = "candidates for near-duplicates, to be looked at"
+    look = "candidates for near duplicates, to be looked at"
     name = f"{of.value} hash"
     results = (
         note_of_groups(
@@ -160,7 +160,7 @@ def check_near_duplicates(benchmark: Benchmark, found: NearDuplicates, *, of: Ha
 
 
 def target_twins(benchmark: Benchmark, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Queries with a target that shares a group with a gallery image which is none of its targets."""
+    """List queries with a target that shares a group with a gallery image which is none of its targets."""
     group_of = {image_id: group for group in groups for image_id in group}
     return tuple(
         query.id
@@ -170,7 +170,7 @@ def target_twins(benchmark: Benchmark, groups: Iterable[tuple[str, ...]]) -> tup
 
 
 def coverage(benchmark: Benchmark, readable: Iterable[str]) -> tuple[Coverage, ...]:
-    """How much of a benchmark has images that can be decoded.
+    """Count how much of a benchmark has images that can be decoded.
 
     Args:
         benchmark: the benchmark.

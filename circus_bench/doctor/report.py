@@ -1,11 +1,10 @@
-"""The doctor's report: one HTML file that needs nothing else."""
+"""Write the doctor's report: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from circus_bench._typing import StrPath
 from circus_bench._version import __version__
-from circus_bench.doctor.diagnosis import Checkup
+from circus_bench.doctor.diagnosis import HealthReport
 from circus_bench.doctor.results import Result
 from circus_bench.io import write_text
 
@@ -15,13 +14,13 @@ SHOWN = 200
 _FEW = 8  # so many are shown without a click
 
 
-def write_report(checkup: Checkup, path: Path, *, subject: str) -> None:
-    """Write a check-up as one self-contained HTML file without scripts; the same check-up gives the same bytes.
+def write_report(report: HealthReport, path: StrPath, *, subject: str) -> None:
+    """Write a health report as one self-contained HTML file without scripts; the same report gives the same bytes.
 
     Args:
-        checkup: what was found.
+        report: what was found.
         path: the HTML file.
-        subject: what was examined, for the title: a protocol id or a folder.
+        subject: what was checked, for the title: a protocol id or a folder.
     """
     import jinja2
 
@@ -35,12 +34,12 @@ def write_report(checkup: Checkup, path: Path, *, subject: str) -> None:
     )
     environment.filters.update(thousands=lambda n: f"{n:,}", words=lambda name: name.replace("_", " "), ids=_shown)
     template = environment.get_template("doctor.html.j2")
-    differing = [(diagnosis, count) for diagnosis in checkup.diagnoses for count in diagnosis.counts if count.differs]
+    differing = [(diagnosis, count) for diagnosis in report.diagnoses for count in diagnosis.counts if count.differs]
     content = {
-        "checkup": checkup,
+        "checkup": report,
         "subject": subject,
-        "n_defects": sum(len(diagnosis.defects) for diagnosis in checkup.diagnoses) + len(differing),
-        "n_notes": sum(len(diagnosis.notes) for diagnosis in checkup.diagnoses) + len(checkup.shared),
+        "n_defects": sum(len(diagnosis.defects) for diagnosis in report.diagnoses) + len(differing),
+        "n_notes": sum(len(diagnosis.notes) for diagnosis in report.diagnoses) + len(report.shared),
         "shown": SHOWN,
         "few": _FEW,
         "version": __version__,
@@ -49,7 +48,7 @@ def write_report(checkup: Checkup, path: Path, *, subject: str) -> None:
 
 
 def _shown(result: Result) -> list[str]:
-    """The first ids of a result, groups joined by an equals sign."""
+    """Format the first ids of a result, groups joined by an equals sign."""
     if result.groups:
         return [" = ".join(group[:SHOWN]) for group in result.groups[:SHOWN]]
     return list(result.ids[:SHOWN])

@@ -1,7 +1,8 @@
-"""What a check returns: a finding with its ids and its meaning, a count against the published one, a coverage."""
+"""Hold what checks return: a finding with its ids and its meaning, a count against the published one, a coverage."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """Whether a finding speaks against using the benchmark as it is."""
+    """Weight of a finding: whether it speaks against using the benchmark as it is."""
 
     DEFECT = "defect"
     """Scores are wrong, or cannot be computed, until it is mended or allowed on purpose."""
@@ -37,33 +38,27 @@ class Result:
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """What is counted and listed: the groups where there are any, else the ids."""
+        """Items that are counted and listed: the groups where there are any, else the ids."""
         return self.groups or self.ids
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "check": self.check,
-            "severity": self.severity.value,
-            "count": len(self.items),
-            "ids": list(self.ids),
-            "groups": [list(group) for group in self.groups],
-            "meaning": self.meaning,
-        }
+        """Return strict JSON."""
+        groups = [list(group) for group in self.groups]
+        return {**dataclasses.asdict(self), "ids": list(self.ids), "groups": groups, "count": len(self.items)}
 
 
 def defect(check: str, ids: Iterable[str], meaning: str) -> Result | None:
-    """A defect, or None when no id is concerned."""
+    """Make a defect, or None when no id is concerned."""
     return _result(check, Severity.DEFECT, ids, meaning)
 
 
 def note(check: str, ids: Iterable[str], meaning: str) -> Result | None:
-    """A note, or None when no id is concerned."""
+    """Make a note, or None when no id is concerned."""
     return _result(check, Severity.NOTE, ids, meaning)
 
 
 def note_of_groups(check: str, groups: Iterable[tuple[str, ...]], meaning: str) -> Result | None:
-    """A note about groups of ids, or None when there is no group."""
+    """Make a note about groups of ids, or None when there is no group."""
     listed = tuple(groups)
     ids = tuple(dict.fromkeys(identifier for group in listed for identifier in group))
     return Result(check, Severity.NOTE, ids, meaning, listed) if listed else None
@@ -75,7 +70,7 @@ def _result(check: str, severity: Severity, ids: Iterable[str], meaning: str) ->
 
 
 class Agreement(StrEnum):
-    """How a count compares with the published one."""
+    """Comparison of a count with the published one."""
 
     MATCH = "match"
     DIFFER = "differ"
@@ -113,19 +108,13 @@ class Count:
         return self.agreement is Agreement.DIFFER
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "what": self.what,
-            "found": self.found,
-            "published": self.published,
-            "agreement": self.agreement.value,
-            "source": self.source,
-        }
+        """Return strict JSON."""
+        return {**dataclasses.asdict(self), "agreement": self.agreement.value}
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many of some things have images that can be decoded.
+    """Share of some things that have images that can be decoded.
 
     Attributes:
         what: `gallery`, `references`, `targets` (distinct images each) or `queries` (reference and every target).
@@ -143,5 +132,5 @@ class Coverage:
         return self.have / self.total if self.total else None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"what": self.what, "have": self.have, "total": self.total, "share": self.share}
+        """Return strict JSON."""
+        return {**dataclasses.asdict(self), "share": self.share}

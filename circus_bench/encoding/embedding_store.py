@@ -1,16 +1,17 @@
-"""Embeddings on disk: encoded once, found again by what was encoded.
+"""Cache embeddings on disk, keyed by input digest.
 
-A store is a folder of spaces. A space holds the vectors that one encoder gives under one prompt and condition; what
-sets it apart is written in its `space.json`. Within it a vector is found by the digest of its input. Vectors come in
-shards, each one file that appears whole or not at all, so that an encode that was killed loses at most a shard. For
-ranking they are laid out once more, in the order of a gallery or of queries, in a file that is memory-mapped: however
-many they are, they are never all in memory. These files can be deleted at any time.
+The embedding cache is a folder of partitions. A partition holds the vectors that one encoder gives under one prompt and
+condition; its key is written in its `space.json`. Within it a vector is found by the digest of its input. Vectors come
+in shards, checkpoint files that appear whole or not at all, so that a killed encode loses at most a shard. For ranking
+they are materialized once more, in the order of a gallery or of queries, in a file that is memory-mapped: however many
+they are, they are never all in memory. These files can be deleted at any time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,37 +20,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.errors import EmbeddingError, FormatError, some
-from circus_bench.io import replacing, slug, to_json, write_json
-
-Floats = NDArray[np.float32]
+from circus_bench._typing import StrPath
+from circus_bench.errors import EmbeddingError, FormatError, format_ids
+from circus_bench.io import atomic_write, slug, to_json, write_json
+from circus_bench.vectors import Floats, Ints, to_unit_length
 
 _SCALED_ROWS = 4096  # at a time
 
 
 class EmbeddingStore:
-    """A folder of embedding spaces.
+    """Cache of embeddings in a folder, shared by all models and benchmarks.
 
     Args:
         root: the folder; made when the first vector is written.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: StrPath) -> None:
+        self._root = Path(root)
 
-    def space(self, key: Mapping[str, str]) -> Space:
-        """The space of everything encoded under `key`.
+    def partition(self, key: Mapping[str, str]) -> Partition:
+        """Open the partition of everything encoded under `key`.
 
         Args:
-            key: all that changes a vector besides its input: `model` and `revision` at least, then dtype, role,
-                condition, prompt.
+            key: all that changes a vector besides its input: `model` and `revision` at least, then dtype, role, prompt.
         """
         name = hashlib.sha256(to_json(dict(key)).encode()).hexdigest()[:16]
-        return Space(self._root / slug(key["model"]) / slug(key["revision"]) / name, key)
+        return Partition(self._root / slug(key["model"]) / slug(key["revision"]) / name, key)
 
 
-class Space:
-    """Vectors of one encoder under one prompt and condition; see `EmbeddingStore.space`."""
+class Partition:
+    """Embeddings of one encoder under one prompt and condition; see `EmbeddingStore.partition`."""
 
     def __init__(self, folder: Path, key: Mapping[str, str]) -> None:
         self._folder = folder
@@ -64,8 +64,8 @@ class Space:
     def __len__(self) -> int:
         return len(self._place)
 
-    def prepare(self) -> None:
-        """Make the folder, and write into it what sets this space apart.
+    def create(self) -> None:
+        """Create the folder, and write the key of the partition into it.
 
         Raises:
             EmbeddingError: the folder cannot be written.
@@ -75,10 +75,10 @@ class Space:
                 write_json(self._folder / "space.json", self._key)
 
     def write(self, digests: Sequence[str], embeddings: Floats) -> str:
-        """Add a shard.
+        """Write a shard of vectors.
 
         Args:
-            digests: SHA-256 hex digests of the inputs, one a row.
+            digests: SHA-256 hex digests of the inputs, one per row.
             embeddings: float32 [len(digests), dim].
 
         Returns:
@@ -94,25 +94,25 @@ class Space:
                 f"{self._key['model']} gave {embeddings.dtype} {embeddings.shape} for {len(digests)} inputs; "
                 f"one float32 vector each was expected"
             )
-        self.prepare()
+        self.create()
         rows = np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(len(digests), 32)
         path = self._folder / f"{hashlib.sha256(rows.tobytes()).hexdigest()[:16]}.safetensors"
-        with _writing(self._folder), replacing(path) as temporary:
+        with _writing(self._folder), atomic_write(path) as temporary:
             save_file({"digests": rows, "embeddings": np.ascontiguousarray(embeddings)}, temporary)
         self._place.update(_places(path, rows))
         return path.name
 
-    def adopt(self, names: Iterable[str]) -> list[str]:
-        """Take in shards that other processes wrote since this space was opened.
+    def register_shards(self, names: Iterable[str]) -> list[str]:
+        """Register shards that other processes wrote since this partition was opened.
 
         Returns:
-            The digests that they hold, those of one shard after those of another.
+            The digests that they hold, shard by shard.
 
         Raises:
             EmbeddingError: a shard is not there.
             FormatError: a shard is damaged.
         """
-        adopted: list[str] = []
+        registered: list[str] = []
         for name in names:
             path = self._folder / name
             if not path.exists():
@@ -122,15 +122,15 @@ class Space:
                 )
             places = _places(path, _read(path, "digests"))
             self._place.update(places)
-            adopted += places
-        return adopted
+            registered += places
+        return registered
 
     def gather(self, digests: Sequence[str], *, out: Floats | None = None) -> Floats:
-        """Collect the vectors of `digests`, in their order.
+        """Gather the vectors of `digests`, in their order.
 
         Args:
             digests: of the inputs.
-            out: where to put them, float32 [len(digests), dim]; new memory by default.
+            out: array to fill, float32 [len(digests), dim]; a new one by default.
 
         Returns:
             float32 [len(digests), dim].
@@ -148,8 +148,8 @@ class Space:
         assert out is not None  # there is at least one digest
         return out
 
-    def order(self, digests: Sequence[str]) -> str:
-        """Lay the vectors of `digests` out in their order, scaled to unit length, in a file for `ordered`.
+    def materialize(self, digests: Sequence[str]) -> str:
+        """Write the vectors of `digests` in their order, scaled to unit length, to a file for `open_memmap`.
 
         A file that was made before, of the same shards, is used again.
 
@@ -167,24 +167,24 @@ class Space:
         path = self._folder / f"{key.hexdigest()[:16]}.npy"
         if not path.exists():
             dim = _read(sources[0][0], "embeddings").shape[1]
-            with replacing(path) as temporary:
+            with atomic_write(path) as temporary:
                 vectors = _create(temporary, (len(digests), dim))
                 self.gather(digests, out=vectors)
                 for start in range(0, len(vectors), _SCALED_ROWS):
                     part = vectors[start : start + _SCALED_ROWS]
-                    part /= np.linalg.norm(part, axis=1, keepdims=True)
+                    to_unit_length(part, out=part)
                 vectors.flush()
         return path.name
 
-    def ordered(self, name: str) -> Floats:
-        """Map a file that `order` made into memory, read-only: float32 [n, dim]."""
+    def open_memmap(self, name: str) -> Floats:
+        """Map a file that `materialize` made into memory, read-only: float32 [n, dim]."""
         return np.asarray(np.load(self._folder / name, mmap_mode="r"))
 
-    def _sources(self, digests: Sequence[str]) -> list[tuple[Path, NDArray[np.int64], NDArray[np.int64]]]:
-        """The shards that hold the vectors: each with positions in `digests` and its rows that belong there."""
+    def _sources(self, digests: Sequence[str]) -> list[tuple[Path, Ints, Ints]]:
+        """List the shards that hold the vectors, each with positions in `digests` and its rows that belong there."""
         missing = [digest for digest in digests if digest not in self._place]
         if missing or not digests:
-            raise EmbeddingError(f"{self._folder}: no vectors of the inputs {some(missing)}")
+            raise EmbeddingError(f"{self._folder}: no vectors of the inputs {format_ids(missing)}")
         pairs: dict[Path, tuple[list[int], list[int]]] = {}
         for position, digest in enumerate(digests):
             path, row = self._place[digest]
@@ -207,14 +207,15 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _create(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float32]]:
-    """Make a .npy file of that shape and map it into memory.
+    """Create a .npy file of that shape and map it into memory.
 
-    Its place on the disk is taken before anything is written: a mapped file that has none kills the process.
+    Its space on the disk is allocated before anything is written: a mapped file that has none kills the process.
     """
     vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
     try:
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        if sys.platform == "linux":  # elsewhere Python has no call for it
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except OSError as error:
         raise EmbeddingError(
             f"{path.parent}: no place for {shape[0]:,} vectors in order, {path.stat().st_size / 2**30:.1f} GiB "

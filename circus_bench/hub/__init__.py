@@ -1,7 +1,5 @@
-"""From a benchmark and the verdicts on its queries to what others load: subsets, folders, cards, submissions.
+"""Read, write and publish benchmarks on disk: dataset folders that `load_dataset`, mteb and the Hub take as they are.
 
-`verdicts` joins labels and human validation to a benchmark, `adapters` reads them from the files they come in,
-`published` holds the ones that the CIRCUS project released. `folder` writes a dataset folder, `reading` reads it, and
-`publish` sends it to the Hub. `submission` writes and checks the files that the CIRR and CIRCO test servers take;
-`leaderboard` does so for the results that a model's repository holds.
+`writer` writes a dataset folder, `reader` reads it, `loading` finds a benchmark by name, and `publish` sends a folder
+to the Hub. `tables` has the columns, `card`, `croissant` and `licenses` what a reader of the folder should know.
 """

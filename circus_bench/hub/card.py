@@ -7,11 +7,11 @@ from importlib.resources import files
 from typing import Any
 
 from circus_bench.benchmark import Condition, Defect
-from circus_bench.errors import some
+from circus_bench.errors import format_ids
 from circus_bench.hub.eval_tasks import K, eval_tasks
 from circus_bench.hub.licenses import CIRCUS_CITATION
 from circus_bench.hub.tables import SPLIT, Table
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 
 TITLE = "CIRCUS: composed image retrieval without unimodal shortcuts"
 SUBSET_WORDS = {
@@ -75,7 +75,7 @@ def render_eval(manifest: Mapping[str, Any]) -> str:
 
 
 def render_result(**content: Any) -> str:
-    """The text of a pull request that enters results; see `circus_bench.submit`."""
+    """Render the text of a pull request that enters results; see `circus_bench.submit`."""
     return _render("leaderboard_entry.md.j2", **content)
 
 
@@ -92,7 +92,7 @@ def _render(template: str, **content: Any) -> str:
 
 
 def _entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A benchmark's entry of the manifest, with what the card says of it."""
+    """Extend a benchmark's entry of the manifest by what the card says of it."""
     rows = {of["subset"]: of["rows"] for of in entry["configs"].values() if of["table"] == Table.ROWS}
     gallery = next(of["rows"] for of in entry["configs"].values() if of["table"] == Table.CORPUS)
     return {
@@ -105,7 +105,7 @@ def _entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         "protocol": {key: _cell(value) for key, value in entry["protocol"].items()},
         "labels": _cell(_labels(entry["verdicts"] or {})),
         "defects": [
-            {"words": _DEFECT_WORDS[Defect(finding["defect"])], "ids": some(finding["ids"])}
+            {"words": _DEFECT_WORDS[Defect(finding["defect"])], "ids": format_ids(finding["ids"])}
             for finding in entry["findings"]
         ],
     }
@@ -128,15 +128,15 @@ def _cell(value: Any) -> Any:
 
 
 def _head(benchmarks: list[dict[str, Any]]) -> str:
-    """The YAML head: licence, tags and configurations."""
+    """Make the YAML head: license, tags and configurations."""
     from huggingface_hub import DatasetCardData
 
-    licences = {entry["terms"]["licence"] for entry in benchmarks}
+    licenses = {entry["terms"]["licence"] for entry in benchmarks}
     total = sum(entry["n_rows"][Subset.FULL] for entry in benchmarks)
     head: dict[str, Any] = {
         "pretty_name": TITLE,
         "language": ["en"],
-        "license": licences.pop() if len(licences) == 1 else "other",
+        "license": licenses.pop() if len(licenses) == 1 else "other",
         "size_categories": [next((words for limit, words in _SIZES.items() if total < limit), "n>1M")],
         "tags": ["composed-image-retrieval", "image-retrieval", "benchmark", "mteb"],
         "configs": [
@@ -147,5 +147,5 @@ def _head(benchmarks: list[dict[str, Any]]) -> str:
     }
     if head["license"] == "other":
         head["license_name"] = "per-source"
-        head["license_link"] = "README.md#sources-and-licences"
+        head["license_link"] = "README.md#sources-and-licenses"
     return DatasetCardData(**head).to_yaml(line_break="\n") + "\n"

@@ -15,7 +15,7 @@ from circus_bench.hub.tables import Table, features
 
 _PARQUET = "application/x-parquet"
 _TYPES = {"string": "sc:Text", "int32": "cr:Int32", "bool": "sc:Boolean"}
-_LICENCES = {
+_LICENSES = {
     "mit": "https://spdx.org/licenses/MIT.html",
     "cc-by-nc-4.0": "https://spdx.org/licenses/CC-BY-NC-4.0.html",
     "apache-2.0": "https://spdx.org/licenses/Apache-2.0.html",
@@ -66,18 +66,20 @@ _CONTEXT: dict[str, Any] = {
 
 
 def croissant(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The Croissant JSON-LD of a dataset folder.
+    """Make the Croissant JSON-LD of a dataset folder.
 
     Args:
         manifest: of the folder; `files` need to name the parquet files only.
     """
     benchmarks = dict(sorted(manifest["benchmarks"].items()))
-    licences = sorted({_LICENCES.get(e["terms"]["licence"], e["terms"]["annotations"]) for e in benchmarks.values()})
+    licenses = sorted({_LICENSES.get(e["terms"]["licence"], e["terms"]["annotations"]) for e in benchmarks.values()})
     citations = dict.fromkeys(e["terms"]["citation"] for e in benchmarks.values())
     if any(entry["verdicts"] for entry in benchmarks.values()):
         citations = {CIRCUS_CITATION: None, **citations}
     configs = {name: (entry, of) for entry in benchmarks.values() for name, of in entry["configs"].items()}
-    places = {of["folder"]: _shards(manifest, of["folder"]) for _, of in configs.values()}
+    tables = [of["folder"] for _, of in configs.values()]
+    others = [name.rpartition("/")[0] for name in manifest["files"] if name.endswith(".parquet")]
+    places = {place: _shards(manifest, place) for place in (*tables, *others)}
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -86,7 +88,7 @@ def croissant(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "description": f"{TITLE}. Benchmarks: {', '.join(entry['terms']['title'] for entry in benchmarks.values())}.",
         "version": f"{manifest['schema_version']}.0.0",
         **({"datePublished": manifest["date"]} if manifest["date"] else {}),
-        "license": licences,
+        "license": licenses,
         "citeAs": "\n\n".join(citation for citation in citations if citation) or "none",
         "inLanguage": ["en"],
         "keywords": ["composed image retrieval", "benchmark", "shortcut audit"],
@@ -167,7 +169,7 @@ def _field(record_set: str, column: str, feature: Any, source: Mapping[str, Any]
 
 
 def _responsible(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields of the RAI extension."""
+    """Make the fields of the RAI extension."""
     collection = [f"{name}: {entry['terms']['collection'] or 'not stated'}" for name, entry in benchmarks.items()]
     missing = [name for name, entry in benchmarks.items() if not entry["pixels"]]
     return {

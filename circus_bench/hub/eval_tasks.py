@@ -12,7 +12,7 @@ from typing import Any
 
 from circus_bench.benchmark import Condition
 from circus_bench.hub.tables import Table
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 
 K = 10
 METRIC = f"hit_rate@{K}"
@@ -39,7 +39,7 @@ class EvalTask:
 
 
 def eval_tasks(manifest: Mapping[str, Any]) -> tuple[EvalTask, ...]:
-    """The tasks of a dataset folder, in a fixed order.
+    """List the evaluation tasks of a dataset folder, in a fixed order.
 
     Args:
         manifest: of the folder; see `circus_bench.hub.writer.write_dataset_folder`.

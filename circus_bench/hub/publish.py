@@ -15,9 +15,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from circus_bench.errors import CircusError, some
-from circus_bench.hub.licenses import may_pass_on_pixels
-from circus_bench.hub.writer import MANIFEST, file_facts, read_manifest, verify
+from circus_bench._typing import StrPath
+from circus_bench.errors import CircusError, format_ids
+from circus_bench.hub.licenses import is_redistributable
+from circus_bench.hub.writer import MANIFEST, file_facts, for_local_use, read_manifest, verify
 from circus_bench.io import open_parquet
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Plan:
     dropped: tuple[str, ...]
 
     def of(self, change: Change) -> list[PlannedFile]:
-        """The files that this happens to."""
+        """List the files that this happens to."""
         return [file for file in self.files if file.change is change]
 
     @property
@@ -112,7 +113,7 @@ class Published:
     made: bool
 
 
-def check_publishable(folder: Path, *, advance: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def check_publishable(folder: StrPath, *, advance: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """Refuse a dataset folder that must not or should not be published.
 
     The parquet files are looked into as well: a manifest that was edited by hand does not set pixels free.
@@ -122,33 +123,46 @@ def check_publishable(folder: Path, *, advance: Callable[[], object] = lambda: N
 
     Raises:
         FormatError: a file is missing or was changed.
-        PublishError: the folder holds images that must not be redistributed.
+        PublishError: the folder holds images that must not be redistributed, or some that cannot be decoded.
     """
     import pyarrow as pa
 
+    folder = Path(folder)
     manifest = verify(folder, advance=advance)
     held = []
     for name, entry in manifest["benchmarks"].items():
-        free = may_pass_on_pixels(entry["name"], entry["protocol"]["id"], entry["source"])
+        free = is_redistributable(entry["name"], entry["protocol"]["id"], entry["source"])
         data = [path for path in manifest["files"] if path.startswith(f"data/{name}/")]
         pixels = any("image" in open_parquet(folder / path, schema=pa.schema([])).schema_arrow.names for path in data)
         if pixels and not free:
             held.append(name)
-    if held or not manifest["publishable"]:
+    if held:
         raise PublishError(
-            f"{folder}: holds images that must not be redistributed ({some(held)}). "
-            f"Build a folder without them; this one is for local use."
+            f"{folder}: holds images that must not be redistributed ({format_ids(held)}). "
+            f"Make a folder without them; this one is for local use."
         )
+    reasons = {name: reason for name, entry in manifest["benchmarks"].items() if (reason := for_local_use(entry))}
+    if reasons or not manifest["publishable"]:
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "the manifest says so"
+        raise PublishError(f"{folder}: is for local use ({told}); `circus-bench doctor` names what cannot be decoded")
     return manifest
 
 
-def plan(folder: Path, repo: str, *, private: bool = False, advance: Callable[[], object] = lambda: None) -> Plan:
+def plan(
+    folder: StrPath,
+    repo: str,
+    *,
+    private: bool = False,
+    ask: bool = True,
+    advance: Callable[[], object] = lambda: None,
+) -> Plan:
     """Check a dataset folder and compare it with a repository; nothing is changed.
 
     Args:
         folder: the dataset folder.
         repo: the repository, `ORG/NAME`.
         private: the repository must be private; a new one is made so.
+        ask: ask the Hub what it holds; without, the plan is that of a new repository.
         advance: called after each file whose checksum was compared.
 
     Raises:
@@ -159,10 +173,12 @@ def plan(folder: Path, repo: str, *, private: bool = False, advance: Callable[[]
 
     if repo.count("/") != 1 or not all(repo.split("/")):
         raise PublishError(f"{repo!r} is no repository name; expected ORG/NAME, such as my-group/circus")
+    folder = Path(folder)
     manifest = check_publishable(folder, advance=advance)
-    api = HfApi()
-    with explained(f"asking about {repo}"):
-        parent, is_private, remote = _remote(api, repo)
+    parent, is_private, remote = None, False, dict[str, Any]()
+    if ask:
+        with explained(f"asking about {repo}"):
+            parent, is_private, remote = _remote(HfApi(), repo)
     if parent is not None and private and not is_private:
         raise PublishError(f"{repo} exists and is public; make it private on the Hub first, or leave --private out")
     facts = manifest["files"] | {MANIFEST: file_facts(folder / MANIFEST)}
@@ -193,8 +209,8 @@ def publish(planned: Plan, *, create_pr: bool = False, remove: bool = False, thr
 
     if planned.dropped and not remove:
         raise PublishError(
-            f"{planned.repo} holds benchmarks that {planned.folder} does not ({some(planned.dropped)}). Build them "
-            f"into the folder, or pass --remove to take them off the repository"
+            f"{planned.repo} holds benchmarks that {planned.folder} does not ({format_ids(planned.dropped)}). "
+            f"Make them in the folder, or pass --remove to take them off the repository"
         )
     api = HfApi()
     parent = planned.parent
@@ -265,7 +281,7 @@ def explained(what: str, *, command: str = "publish") -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise PublishError(f"{what}: HF_HUB_OFFLINE is set; unset it to publish") from error
+        raise PublishError(f"{what}: HF_HUB_OFFLINE is set; unset it to publish, or take --dry-run") from error
     except LocalTokenNotFoundError as error:
         raise PublishError(f"{what}: not logged in; run `hf auth login`, or set HF_TOKEN") from error
     except HfHubHTTPError as error:

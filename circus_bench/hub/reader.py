@@ -1,14 +1,14 @@
-"""From a dataset folder back to Benchmarks and Verdicts, and images into a folder without them."""
+"""Read benchmarks, their images and their labels from a dataset folder."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from circus_bench import sources
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import (
     Benchmark,
     Defect,
@@ -19,157 +19,119 @@ from circus_bench.benchmark import (
     Query,
     ReferencePolicy,
 )
-from circus_bench.errors import CircusError, FormatError, MismatchError, some
-from circus_bench.hub.tables import Part, Table, config_name, features, verdict_from
-from circus_bench.hub.writer import data_files, read_manifest, write_dataset_folder
-from circus_bench.io import open_parquet
-from circus_bench.labels.label_table import Subset
-from circus_bench.labels.labels import Origin, Verdicts
+from circus_bench.errors import BenchmarkError, CircusError, FormatError, format_ids
+from circus_bench.hub.tables import Table, config_name, features
+from circus_bench.hub.writer import IMAGE_FACTS, MANIFEST, data_files, read_manifest
+from circus_bench.images import Inspection, ParquetImages, read_image_facts
+from circus_bench.io import read_parquet, slug
+from circus_bench.labels.labels import Labels, Subset
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.query_label import QueryLabel
+
+T = TypeVar("T")
 
 
-def benchmark_of(folder: Path, name: str, subset: Subset | str = Subset.FULL) -> Benchmark:
-    """Read a benchmark from a dataset folder.
-
-    A subset has its own fingerprint, so that its runs are never mixed with those of the whole benchmark.
+def read_benchmark(folder: StrPath, name: str, *, allow: Collection[Defect] = ()) -> Benchmark:
+    """Read a benchmark from a dataset folder. Images are read when asked for.
 
     Args:
         folder: the dataset folder.
         name: the benchmark's name in it, such as `cirr`.
-        subset: its queries; the gallery is always whole.
+        allow: defects to allow besides those that the benchmark was made with.
 
     Raises:
-        CircusError: the folder has no such benchmark or subset.
+        CircusError: the folder has no such benchmark.
+        BenchmarkError: the files contradict each other.
         FormatError: the files do not hold what the manifest says.
     """
-    subset = Subset(subset)
+    folder = Path(folder)
     manifest, entry = _entry(folder, name)
-    try:
+    with _explained(folder, name):
+        gallery = dict(_columns(folder, manifest, config_name(name, Subset.FULL, Table.CORPUS), "id", "digest"))
+        inspection = _facts(folder, manifest, name)
         benchmark = Benchmark(
             name=entry["name"],
             protocol=Protocol(**{**entry["protocol"], "reference": ReferencePolicy(entry["protocol"]["reference"])}),
-            queries=tuple(map(_query, _rows(folder, manifest, name, Subset.FULL))),
+            queries=tuple(_parse(folder, manifest, name, query_from)),
             gallery=Gallery(
-                ids=tuple(_column(folder, manifest, config_name(name, Subset.FULL, Table.CORPUS), "id")),
-                images=FolderImages(folder, name) if entry["pixels"] else None,
+                ids=tuple(gallery), images=_images(folder, manifest, name, inspection) if entry["pixels"] else None
             ),
-            source=entry["source"],
-            allow=frozenset(map(Defect, entry["allow"])),
+            source=dict(entry["source"]),
+            allow=frozenset(allow) | {Defect(defect) for defect in entry["allow"]},
             findings=tuple(Finding(Defect(f["defect"]), tuple(f["ids"])) for f in entry["findings"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{folder}: the manifest's entry of {name!r} is not readable ({error!r})") from error
-    written = Fingerprint(entry["fingerprint"]["annotations"], None)
-    bare = dataclasses.replace(benchmark, gallery=Gallery(benchmark.gallery.ids))
-    if not written.matches(bare.fingerprint):
-        raise FormatError(f"{folder}: {name!r} was changed after it was written (fingerprint differs)")
-    if subset is Subset.FULL:
-        return benchmark
-    chosen = frozenset(_column(folder, manifest, config_name(name, subset), "query_id"))
-    queries = tuple(query for query in benchmark.queries if query.id in chosen)
-    # The findings of the whole benchmark name queries that are gone; those that remain are found again.
-    source = {**benchmark.source, "subset": subset.value}
-    return dataclasses.replace(benchmark, queries=queries, source=source, findings=())
+        written = Fingerprint(**entry["fingerprint"])
+        # Without recorded facts the digests of the images would have to be computed: every image decoded.
+        known = benchmark if inspection is not None else benchmark.annotations_only()
+        if slug(benchmark.name) != name:
+            raise FormatError(f"{folder}: {name!r} was changed after it was written (its name is {benchmark.name!r})")
+        if not written.matches(known.fingerprint):
+            raise FormatError(f"{folder}: {name!r} was changed after it was written (fingerprint differs)")
+        facts = inspection.readable if inspection is not None else {}
+        other = [i for i, digest in gallery.items() if i in facts and facts[i].digest != digest]
+        if other:
+            raise FormatError(f"{folder}: {name!r} was changed after it was written (digests of {format_ids(other)})")
+    return benchmark
 
 
-def verdicts_of(folder: Path, name: str) -> Verdicts | None:
+def recorded_digests(folder: StrPath, name: str) -> dict[str, str]:
+    """Return the digests of a benchmark's images, as far as they were recorded: image id to digest."""
+    folder = Path(folder)
+    manifest, _ = _entry(folder, name)
+    with _explained(folder, name):
+        inspection = _facts(folder, manifest, name)
+        if inspection is not None:
+            return {image_id: info.digest for image_id, info in inspection.readable.items()}
+        corpus = config_name(name, Subset.FULL, Table.CORPUS)
+        return {image_id: digest for image_id, digest in _columns(folder, manifest, corpus, "id", "digest") if digest}
+
+
+def read_labels(folder: StrPath, name: str) -> Labels | None:
     """Read the labels and human judgements of a benchmark; None where the folder was built without.
 
     Raises:
         CircusError: the folder has no such benchmark.
         FormatError: the files do not hold what the manifest says.
     """
+    folder = Path(folder)
     manifest, entry = _entry(folder, name)
-    about = entry["verdicts"]
-    if about is None:
-        return None
-    origin = Origin.from_dict(about)
-    # A query without a verdict has nothing in `human_audited`; a verdict always says yes or no.
-    judged = (row for row in _rows(folder, manifest, name, Subset.FULL) if row["human_audited"] is not None)
-    return Verdicts(entry["name"], origin, {row["query_id"]: verdict_from(row) for row in judged})
+    with _explained(folder, name):
+        about = entry["verdicts"]
+        if about is None:
+            return None
+        found = (label for label in _parse(folder, manifest, name, _label_from) if label is not None)
+        return Labels(entry["name"], Provenance.from_dict(about), {label.query: label for label in found})
 
 
-def join_images(
-    folder: Path | str,
-    name: str,
-    images: Mapping[str, bytes] | Path | str,
-    *,
-    out: Path | str,
-    advance: Callable[[], object] = lambda: None,
-) -> Benchmark:
-    """Give a benchmark of a dataset folder its images from a local folder, as a new dataset folder.
+@contextmanager
+def _explained(folder: Path, name: str) -> Iterator[None]:
+    """Turn what a damaged folder ends in into an error that names the folder and says what to do."""
+    remedy = "make the folder again with `circus-bench data make`, or download it again"
+    try:
+        yield
+    except BenchmarkError as error:
+        raise BenchmarkError(f"{folder}: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"{error}; {remedy}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"the entry of {name!r} in {MANIFEST} is not readable ({error!r})"
+        raise FormatError(f"{folder}: {what}; {remedy}") from error
 
-    The new folder is for local use: it cannot be published when the images must not be redistributed.
 
-    Args:
-        folder: the dataset folder.
-        name: the benchmark's name in it.
-        images: a folder of image files (see `circus_bench.sources.join_images`), or image id to the bytes of its file.
-        out: the new dataset folder, or one that the benchmark is added to.
-        advance: called after each row written.
+def _facts(folder: Path, manifest: dict[str, Any], name: str) -> Inspection | None:
+    """Read what is recorded about the images of a benchmark; None in a folder of before there were such records."""
+    facts = IMAGE_FACTS.format(name)
+    return read_image_facts(folder / facts) if facts in manifest["files"] else None
 
-    Returns:
-        The benchmark with its images.
 
-    Raises:
-        BenchmarkError: images are missing.
-        ImageError: images cannot be decoded.
-        MismatchError: images are others than those whose digests the folder holds.
-    """
-    folder, out = Path(folder), Path(out)
-    bare = benchmark_of(folder, name)
-    benchmark = bare.with_images(images) if isinstance(images, Mapping) else sources.join_images(bare, Path(images))
-    manifest, _ = _entry(folder, name)
-    corpus = config_name(name, Subset.FULL, Table.CORPUS)
-    ids, digests = (_column(folder, manifest, corpus, column) for column in ("id", "digest"))
-    readable = benchmark.inspect().readable
-    other = [
-        i for i, digest in zip(ids, digests, strict=True) if digest and i in readable and readable[i].digest != digest
+def _images(folder: Path, manifest: dict[str, Any], name: str, inspection: Inspection | None) -> ParquetImages:
+    """Open the images of a benchmark, those of references outside the gallery too."""
+    columns = [
+        (path, ids, "image")
+        for table, ids in ((Table.CORPUS, "id"), (Table.ROWS, "reference"))
+        for path in data_files(folder, manifest, config_name(name, Subset.FULL, table))
     ]
-    if other:
-        raise MismatchError(f"{name}: images have other pixels than the dataset was built with ({some(other)})")
-    part = Part(benchmark, verdicts_of(folder, name))
-    write_dataset_folder([part], out, with_images=True, local_only=True, advance=advance)
-    return benchmark_of(out, name)
-
-
-class FolderImages(Mapping[str, bytes]):
-    """The images of a benchmark in a dataset folder, those of references too. A few row groups are in memory."""
-
-    _KEPT_GROUPS = 8
-
-    def __init__(self, folder: Path, name: str) -> None:
-        manifest, _ = _entry(folder, name)
-        self._files: list[Any] = []
-        self._place: dict[str, tuple[int, int]] = {}
-        self._groups: dict[tuple[int, int], dict[str, bytes]] = {}
-        self._id_columns: list[str] = []
-        for table, id_column in ((Table.CORPUS, "id"), (Table.ROWS, "reference")):
-            schema = features(table, with_images=True).arrow_schema
-            for path in data_files(folder, manifest, config_name(name, Subset.FULL, table)):
-                file = open_parquet(path, schema=schema)
-                for group in range(file.num_row_groups):
-                    for image_id in file.read_row_group(group, columns=[id_column])[id_column].to_pylist():
-                        self._place.setdefault(image_id, (len(self._files), group))
-                self._files.append(file)
-                self._id_columns.append(id_column)
-
-    def __getitem__(self, image_id: str) -> bytes:
-        place = self._place[image_id]
-        if place not in self._groups:
-            while len(self._groups) >= self._KEPT_GROUPS:
-                self._groups.pop(next(iter(self._groups)))
-            number, group = place
-            id_column = self._id_columns[number]
-            table = self._files[number].read_row_group(group, columns=[id_column, "image"])
-            held = (image["bytes"] for image in table["image"].to_pylist())
-            self._groups[place] = dict(zip(table[id_column].to_pylist(), held, strict=True))
-        return self._groups[place][image_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._place)
-
-    def __len__(self) -> int:
-        return len(self._place)
+    return ParquetImages(columns, inspection=inspection or Inspection({}, {}))
 
 
 def _entry(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -179,25 +141,34 @@ def _entry(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return manifest, manifest["benchmarks"][name]
 
 
-def _rows(folder: Path, manifest: dict[str, Any], name: str, subset: Subset) -> Iterator[dict[str, Any]]:
-    """The rows of a configuration without the images."""
+def _parse(folder: Path, manifest: dict[str, Any], name: str, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+    """Read something of each query's row."""
     schema = features(Table.ROWS, with_images=False).arrow_schema
-    for path in data_files(folder, manifest, config_name(name, subset)):
-        for batch in open_parquet(path, schema=schema).iter_batches(columns=schema.names):
-            yield from batch.to_pylist()
+    for path in data_files(folder, manifest, config_name(name, Subset.FULL)):
+        for row in read_parquet(path, schema=schema).to_pylist():
+            try:
+                yield read(row)
+            except (KeyError, TypeError, ValueError, FormatError) as error:
+                raise FormatError(f"{path}: the row of query {row['query_id']!r} is not readable ({error})") from error
 
 
-def _column(folder: Path, manifest: dict[str, Any], config: str, column: str) -> list[Any]:
+def _columns(folder: Path, manifest: dict[str, Any], config: str, *columns: str) -> list[tuple[Any, ...]]:
     import pyarrow as pa
 
-    schema = pa.schema([(column, pa.string())])
-    files = data_files(folder, manifest, config)
-    return [value for path in files for value in open_parquet(path, schema=schema).read([column])[column].to_pylist()]
+    schema = pa.schema([(column, pa.string()) for column in columns])
+    tables = (read_parquet(path, schema=schema) for path in data_files(folder, manifest, config))
+    return [row for table in tables for row in zip(*(table[column].to_pylist() for column in columns), strict=True)]
 
 
-def _query(row: Mapping[str, Any]) -> Query:
+def _label_from(row: Mapping[str, Any]) -> QueryLabel | None:
+    # A query without a label has nothing in `human_audited`; a label always says yes or no.
+    return None if row["human_audited"] is None else QueryLabel.from_row(row["query_id"], row)
+
+
+def query_from(row: Mapping[str, Any], *, id_column: str = "query_id") -> Query:
+    """Make the query that a row was made from."""
     return Query(
-        id=row["query_id"],
+        id=row[id_column],
         reference=row["reference"],
         text=row["text"],
         targets=tuple(row["targets"]),

@@ -1,4 +1,4 @@
-"""Which queries of a Run belong to `sf` and `v`: from a dataset folder, or from the verdicts in the package."""
+"""Which queries of a Run belong to `sf` and `v`: from a dataset folder, or from the published labels."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Fingerprint
 from circus_bench.errors import MismatchError
-from circus_bench.hub.reader import benchmark_of
+from circus_bench.hub.reader import read_benchmark, read_labels
+from circus_bench.hub.tables import LabelledBenchmark
 from circus_bench.hub.writer import read_manifest
 from circus_bench.io import slug
-from circus_bench.labels.label_table import LabelTable, Subset
-from circus_bench.labels.labels import PUBLISHED, published
+from circus_bench.labels.labels import Labels, Subset
+from circus_bench.labels.published import PUBLISHED, published_labels
 from circus_bench.runs.run import Run
 
 Mask = NDArray[np.bool_]
 
 
-def subsets_of_run(run: Run, *, data: Path | None = None, labels: Path | None = None) -> dict[Subset, Mask]:
-    """The subsets of a Run's queries that are known, `full` not among them.
+def subsets_of_run(run: Run, *, folder: StrPath | None = None, labels: StrPath | None = None) -> dict[Subset, Mask]:
+    """Return the subsets of a Run's queries that are known, `full` not among them.
 
     Args:
         run: the Run.
-        data: the dataset folder of its benchmark; without one the published verdicts are taken.
+        folder: the dataset folder of its benchmark; without one the published labels are taken.
         labels: label table of an audit of the benchmark, which gives `sf` instead.
 
     Returns:
@@ -34,37 +36,33 @@ def subsets_of_run(run: Run, *, data: Path | None = None, labels: Path | None = 
     Raises:
         MismatchError: the folder or the labels are about another version of the benchmark.
     """
-    if data is not None:
-        _check_version(run, data)
-        found = folder_subsets(run.queries, folder=data, name=slug(run.manifest.benchmark))
+    if folder is not None:
+        _check_version(run, Path(folder))
+        found = subsets_of_folder(run.queries, folder=folder, name=slug(run.manifest.benchmark))
         del found[Subset.FULL]
     else:
         found = _published_subsets(run)
     if labels is not None:
-        found[Subset.SF] = LabelTable.load(labels).mask_of(run, Subset.SF)
+        found[Subset.SF] = Labels.load(labels).mask(run, Subset.SF)
     return found
 
 
-def folder_subsets(queries: Sequence[str], *, folder: Path, name: str) -> dict[Subset, Mask]:
-    """The subsets that a dataset folder holds of a benchmark, as masks over a list of query ids.
+def subsets_of_folder(queries: Sequence[str], *, folder: StrPath, name: str) -> dict[Subset, Mask]:
+    """Return the subsets that a dataset folder holds of a benchmark, as masks over a list of query ids.
 
     Raises:
         CircusError: the folder has no such benchmark.
     """
-    benchmark_of(folder, name)  # refuses what the folder does not hold
-    configs = read_manifest(folder)["benchmarks"][name]["configs"].values()
-    held = [subset for subset in Subset if any(of["subset"] == subset for of in configs)]
-    return {
-        subset: np.isin(queries, [query.id for query in benchmark_of(folder, name, subset).queries]) for subset in held
-    }
+    subsets = LabelledBenchmark(read_benchmark(folder, name), read_labels(folder, name)).subsets
+    return {subset: np.isin(queries, [query.id for query in chosen]) for subset, chosen in subsets.items()}
 
 
-def _check_version(run: Run, data: Path) -> None:
+def _check_version(run: Run, folder: Path) -> None:
     name = slug(run.manifest.benchmark)
-    entry = read_manifest(data)["benchmarks"].get(name)
+    entry = read_manifest(folder)["benchmarks"].get(name)
     if entry is None or not run.manifest.fingerprint.matches(Fingerprint(**entry["fingerprint"])):
         raise MismatchError(
-            f"the Run of {run.manifest.model.name} on {run.manifest.benchmark!r} was not made on what {data} holds "
+            f"the Run of {run.manifest.model.name} on {run.manifest.benchmark!r} was not made on what {folder} holds "
             f"({'no such benchmark' if entry is None else 'fingerprints differ'}); give the folder that it was run on"
         )
 
@@ -72,9 +70,9 @@ def _check_version(run: Run, data: Path) -> None:
 def _published_subsets(run: Run) -> dict[Subset, Mask]:
     if run.manifest.benchmark not in PUBLISHED:
         return {}
-    verdicts = published(run.manifest.benchmark)
-    if run.manifest.protocol["id"] not in verdicts.origin.protocols:
+    labels = published_labels(run.manifest.benchmark)
+    if run.manifest.protocol["id"] not in labels.provenance.protocols:
         return {}
-    labelled = len(verdicts.verdicts) == len(run.queries)
+    labelled = len(labels.by_query) == len(run.queries)
     known = (Subset.SF, Subset.V) if labelled else (Subset.V,)
-    return {subset: verdicts.mask(run.queries, subset) for subset in known}
+    return {subset: labels.mask(run, subset) for subset in known}

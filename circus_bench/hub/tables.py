@@ -5,6 +5,7 @@ The folder's parquet files and the `datasets` builders are both made from here, 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from circus_bench.benchmark import Benchmark, Condition, Query
-from circus_bench.errors import CircusError, ImageError, some
+from circus_bench.errors import CircusError, ImageError
 from circus_bench.io import slug
-from circus_bench.labels.label_table import Subset
-from circus_bench.labels.labels import Reason, Verdict, Verdicts
-from circus_bench.metrics.shortcut import Label, Shortcut
+from circus_bench.labels.labels import Labels, Subset
+from circus_bench.labels.provenance import IdScheme
+from circus_bench.labels.query_label import QueryLabel, RejectionReason
 
 if TYPE_CHECKING:
     import datasets
@@ -39,16 +40,16 @@ class Table(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
-    """One benchmark of a dataset folder.
+class LabelledBenchmark:
+    """A benchmark and the labels of its queries: one benchmark of a dataset folder.
 
     Attributes:
         benchmark: the benchmark; all its queries.
-        verdicts: the labels and human judgements of its queries; None where there are none.
+        labels: the labels and human verdicts of its queries; None where there are none.
     """
 
     benchmark: Benchmark
-    verdicts: Verdicts | None = None
+    labels: Labels | None = None
 
     @property
     def name(self) -> str:
@@ -56,28 +57,61 @@ class Part:
         return slug(self.benchmark.name)
 
     @cached_property
-    def verdict_of(self) -> Mapping[str, Verdict]:
-        """The verdicts under the benchmark's query ids.
+    def label_of(self) -> Mapping[str, QueryLabel]:
+        """The labels under the benchmark's query ids.
 
         Raises:
             MismatchError: they are about another benchmark.
         """
-        return self.verdicts.joined(self.benchmark) if self.verdicts is not None else {}
+        return self.labels.align(self.benchmark) if self.labels is not None else {}
 
     @cached_property
     def subsets(self) -> Mapping[Subset, tuple[Query, ...]]:
         """The subsets that are known and have a query, with their queries in the benchmark's order."""
-        verdicts = self.verdict_of.values()
-        labelled = len(verdicts) == len(self.benchmark.queries) and all(verdict.label for verdict in verdicts)
-        known = {Subset.SF: labelled, Subset.V: any(verdict.valid is not None for verdict in verdicts)}
+        labels = self.label_of.values()
+        labelled = len(labels) == len(self.benchmark.queries) and all(label.label for label in labels)
+        known = {Subset.SF: labelled, Subset.V: any(label.valid is not None for label in labels)}
         found = {Subset.FULL: self.benchmark.queries}
-        if self.verdicts is not None:
-            found |= {s: self.verdicts.select(self.benchmark, s) for s, is_known in known.items() if is_known}
+        if self.labels is not None:
+            found |= {s: self.labels.select(self.benchmark, s) for s, is_known in known.items() if is_known}
         return {subset: queries for subset, queries in found.items() if queries}
+
+    def subset(self, subset: Subset) -> LabelledBenchmark:
+        """Restrict the queries to a subset; the gallery stays whole.
+
+        The result has a fingerprint of its own, so that its runs are never mixed with those of the whole benchmark.
+
+        Raises:
+            CircusError: the labels that the subset follows from are not there.
+        """
+        if subset is Subset.FULL:
+            return self
+        queries = self.subsets.get(subset)
+        if queries is None:
+            raise CircusError(
+                f"{self.name}: the subset {subset.value!r} needs labels or human judgements that are not there"
+            )
+        source = {**self.benchmark.source, "subset": subset.value}
+        # The findings of the whole benchmark name queries that are gone; those that remain are found again.
+        return self.restrict(dataclasses.replace(self.benchmark, queries=queries, source=source, findings=()))
+
+    def restrict(self, benchmark: Benchmark) -> LabelledBenchmark:
+        """Label a benchmark that consists of some of the queries."""
+        if self.labels is None:
+            return LabelledBenchmark(benchmark)
+        provenance = dataclasses.replace(
+            self.labels.provenance,
+            id_scheme=IdScheme.ID,
+            fingerprint=benchmark.annotations_only().fingerprint,
+            n_queries=len(benchmark.queries),
+            audited={},
+        )
+        kept = {query.id: self.label_of[query.id] for query in benchmark.queries if query.id in self.label_of}
+        return LabelledBenchmark(benchmark, dataclasses.replace(self.labels, provenance=provenance, by_query=kept))
 
 
 def config_name(name: str, subset: Subset, table: Table = Table.ROWS) -> str:
-    """The name of a configuration.
+    """Return the name of a configuration.
 
     Example:
         >>> config_name("cirr", Subset.SF), config_name("cirr", Subset.SF, Table.QRELS)
@@ -87,7 +121,7 @@ def config_name(name: str, subset: Subset, table: Table = Table.ROWS) -> str:
 
 
 def features(table: Table, *, with_images: bool) -> datasets.Features:
-    """The columns of a table."""
+    """Return the columns of a table."""
     from datasets import Features, Image, List, Value
 
     text, number, flag = Value("string"), Value("int32"), Value("bool")
@@ -115,30 +149,26 @@ def features(table: Table, *, with_images: bool) -> datasets.Features:
             "human_audited": flag,
             "human_valid": flag,
             "stratum": text,
-            **{reason.value: flag for reason in Reason},
+            **{reason.value: flag for reason in RejectionReason},
             "details": text,
         }
     )
 
 
-def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iterator[dict[str, Any]]:
-    """The rows of a table, one at a time, so that only one image needs to be in memory.
+def rows(part: LabelledBenchmark, subset: Subset, table: Table, *, with_images: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, one at a time, so that only one image needs to be in memory.
 
     Args:
-        part: the benchmark and its verdicts.
+        part: the benchmark and its labels.
         subset: one of the part's.
         table: which table.
         with_images: give the original bytes of the images.
 
     Raises:
         CircusError: the subset does not exist.
-        ImageError: an image has no bytes.
+        ImageError: images are wanted of a benchmark that has none.
     """
-    chosen = part.subsets.get(subset)
-    if chosen is None:
-        raise CircusError(
-            f"{part.name}: the subset {subset.value!r} needs labels or human judgements that are not there"
-        )
+    chosen = part.subset(subset).benchmark.queries
     if table is Table.CORPUS:
         yield from _corpus(part.benchmark, with_images=with_images)
     elif table is Table.QRELS:
@@ -160,23 +190,9 @@ def rows(part: Part, subset: Subset, table: Table, *, with_images: bool) -> Iter
                 "targets": list(query.targets),
                 "group": query.group,
                 "subset": list(query.subset),
-                **_verdict_columns(part.verdict_of.get(query.id)),
+                **_label_columns(part.label_of.get(query.id)),
                 "details": json.dumps(dict(query.details), sort_keys=True, allow_nan=False),
             }
-
-
-def check_decodable(benchmark: Benchmark) -> None:
-    """Refuse a benchmark with images that a user of the dataset could not decode.
-
-    Raises:
-        ImageError: images are missing or cannot be decoded.
-    """
-    unreadable = benchmark.inspect().unreadable
-    if unreadable:
-        raise ImageError(
-            f"benchmark {benchmark.name!r}: images cannot be decoded ({some(unreadable)}); "
-            f"`circus-bench doctor` gives the reasons. Repair them, leave them out, or build without images."
-        )
 
 
 def _corpus(benchmark: Benchmark, *, with_images: bool) -> Iterator[dict[str, Any]]:
@@ -187,43 +203,15 @@ def _corpus(benchmark: Benchmark, *, with_images: bool) -> Iterator[dict[str, An
 
 
 def _image(benchmark: Benchmark, image_id: str, wanted: bool) -> dict[str, Any]:
+    """Return the image column: the original bytes, null where the benchmark allows the image to be missing."""
     if not wanted:
         return {}
-    images = benchmark.gallery.images
-    if images is None or image_id not in images:
-        raise ImageError(f"benchmark {benchmark.name!r}: the image {image_id!r} has no bytes; join the images first")
-    return {"image": {"bytes": images[image_id], "path": None}}
+    if benchmark.gallery.images is None:
+        raise ImageError(f"benchmark {benchmark.name!r} has annotations only; join its images first")
+    data = benchmark.gallery.images.get(image_id)
+    return {"image": None if data is None else {"bytes": data, "path": None}}
 
 
-def _verdict_columns(verdict: Verdict | None) -> dict[str, Any]:
-    """The evidence for a query; null wherever nothing is known."""
-    known = verdict or Verdict("")
-    # The reasons of a rejection may be unknown; a valid query has none.
-    judged = bool(known.valid or known.reasons)
-    return {
-        "label": known.label and known.label.value,
-        "detail": known.detail or None,
-        **{f"best_rank_{condition}": known.best_rank.get(condition) for condition in Condition},
-        **{f"support_{condition}": known.support.get(condition) for condition in Condition},
-        "support_unimodal": known.support_unimodal,
-        "human_audited": known.audited if verdict else None,
-        "human_valid": known.valid,
-        "stratum": known.stratum and known.stratum.value,
-        **{reason.value: reason in known.reasons if judged else None for reason in Reason},
-    }
-
-
-def verdict_from(row: Mapping[str, Any]) -> Verdict:
-    """The verdict that a row was made from."""
-    return Verdict(
-        row["query_id"],
-        Label(row["label"]) if row["label"] else None,
-        Shortcut(row["detail"]) if row["detail"] else "",
-        best_rank={condition: row[f"best_rank_{condition}"] for condition in Condition},
-        support={condition: row[f"support_{condition}"] for condition in Condition},
-        support_unimodal=row["support_unimodal"],
-        audited=bool(row["human_audited"]),
-        valid=row["human_valid"],
-        stratum=Label(row["stratum"]) if row["stratum"] else None,
-        reasons=tuple(reason for reason in Reason if row[reason]),
-    )
+def _label_columns(label: QueryLabel | None) -> dict[str, Any]:
+    """Return the columns of a label; null wherever nothing is known."""
+    return label.to_row() if label else {**QueryLabel("").to_row(), "human_audited": None}

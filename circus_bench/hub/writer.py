@@ -10,6 +10,7 @@ circus/
   data/<benchmark>/<subset>-queries/*.parquet     with corpus and qrels the triple that mteb reads
   data/<benchmark>/<subset>-qrels/*.parquet
   data/<benchmark>/corpus/*.parquet               the gallery, shared by the subsets
+  data/<benchmark>/images/*.parquet               digest, size and flags of every image, where images were at hand
 ```
 
 A folder is made beside its place and put there by a rename; the same input gives the same bytes.
@@ -21,20 +22,23 @@ import dataclasses
 import datetime as dt
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from circus_bench._typing import StrPath
 from circus_bench._version import __version__
 from circus_bench.benchmark import Benchmark
-from circus_bench.errors import CircusError, FormatError, MismatchError, some
+from circus_bench.errors import CircusError, FormatError, MismatchError, duplicates, format_ids
 from circus_bench.hub.card import render_card, render_eval
 from circus_bench.hub.croissant import croissant
-from circus_bench.hub.licenses import terms_of
-from circus_bench.hub.tables import Part, Table, check_decodable, config_name, features, rows
+from circus_bench.hub.licenses import LicenseInfo
+from circus_bench.hub.tables import LabelledBenchmark, Table, config_name, features, rows
+from circus_bench.images import write_image_facts
 from circus_bench.io import read_json, sha256, write_json, write_row_groups, write_text
-from circus_bench.labels.labels import Keys
+from circus_bench.labels.labels import Labels
+from circus_bench.labels.provenance import IdScheme
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,29 +46,46 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 SHARD_BYTES = 400_000_000
 MANIFEST = "manifest.json"
+IMAGE_FACTS = "data/{}/images/00000.parquet"
+"""Where the facts about the images of a benchmark lie: digests, sizes, flags, and what cannot be decoded."""
 
 _GENERATED = ("README.md", "croissant.json", "eval.yaml", MANIFEST)
 _GROUP_BYTES = 32_000_000
 _GROUP_ROWS = {True: 64, False: 10_000}  # with and without images
 
 
+def save_benchmark(benchmark: Benchmark, folder: StrPath, *, labels: Labels | None = None) -> None:
+    """Write one benchmark, with its images if it has them, as a dataset folder; `load_benchmark` reads it.
+
+    Args:
+        benchmark: the benchmark.
+        folder: made, or added to; a benchmark of the same name is replaced.
+        labels: of its queries.
+
+    Raises:
+        CircusError: `folder` is something else than a dataset folder.
+    """
+    write_dataset_folder([LabelledBenchmark(benchmark, labels)], folder)
+
+
 def write_dataset_folder(
-    parts: Sequence[Part],
-    out: Path,
+    parts: Sequence[LabelledBenchmark],
+    out: StrPath,
     *,
-    with_images: bool = False,
-    local_only: bool = False,
+    with_images: bool = True,
     date: str = "",
     shard_bytes: int = SHARD_BYTES,
     advance: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Write benchmarks into a dataset folder; those that it already holds under other names stay.
 
+    Images keep their original bytes, readable or not. A folder with images that cannot be decoded, or that must not be
+    redistributed, is for local use: its manifest says so, and it is not published.
+
     Args:
         parts: the benchmarks and what was found about their queries.
         out: the folder; made, or added to.
-        with_images: put the original bytes of the images into it.
-        local_only: allow images that must not be redistributed. The folder can then never be published.
+        with_images: put the images of those that have some into it.
         date: of the release, YYYY-MM-DD; by default the folder's earlier one, or none. The clock is never asked, so
             that the same input gives the same bytes.
         shard_bytes: a parquet file is closed before it grows beyond this; one row group at least is in each.
@@ -74,13 +95,12 @@ def write_dataset_folder(
         The manifest.
 
     Raises:
-        CircusError: images that must not be redistributed were asked for without `local_only`; two parts share a name;
-            `out` is something else than a dataset folder, or was changed in the meantime.
-        ImageError: a benchmark has no images, or some that cannot be decoded.
+        CircusError: two parts share a name; `out` is something else than a dataset folder, or was changed in the
+            meantime.
     """
-    out = out.absolute()
+    out = Path(out).absolute()
     _check_date(date)
-    _check_parts(parts, with_images=with_images, local_only=local_only)
+    _check_parts(parts)
     _recover(out)
     held = _held(out)
     names = {part.name for part in parts}
@@ -101,7 +121,7 @@ def write_dataset_folder(
         return _finish(staging, head, known=(held or {}).get("files", {}), changed=names)
 
 
-def n_rows(parts: Sequence[Part]) -> int:
+def n_rows(parts: Sequence[LabelledBenchmark]) -> int:
     """How many rows `write_dataset_folder` will write."""
     return sum(
         len(part.benchmark.gallery.ids) + sum(2 + len(query.targets) for of in part.subsets.values() for query in of)
@@ -109,22 +129,30 @@ def n_rows(parts: Sequence[Part]) -> int:
     )
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a dataset folder.
+def read_manifest(folder: StrPath) -> dict[str, Any]:
+    """Read the manifest of a dataset folder.
 
     Raises:
         FormatError: the folder holds no manifest, or one of another schema version.
     """
-    path = folder / MANIFEST
+    path = Path(folder) / MANIFEST
     if not path.exists():
-        raise FormatError(f"{folder}: no dataset folder ({MANIFEST} is missing); make one with `circus-bench build`")
+        raise FormatError(
+            f"{folder}: no dataset folder ({MANIFEST} is missing); make one with `circus-bench data make`"
+        )
     manifest = read_json(path)
     if manifest.get("schema_version") != SCHEMA_VERSION:
         raise FormatError(f"{path}: schema version {manifest.get('schema_version')!r}, expected {SCHEMA_VERSION}")
+    entries, files = manifest.get("benchmarks"), manifest.get("files")
+    if not (isinstance(entries, dict) and entries and isinstance(files, dict)):
+        raise FormatError(
+            f"{path}: names no benchmarks and files, so it is not a dataset folder's; "
+            f"make one with `circus-bench data make`"
+        )
     return manifest
 
 
-def verify(folder: Path, *, advance: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def verify(folder: StrPath, *, advance: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """Compare every file of a dataset folder with its checksum.
 
     Args:
@@ -137,6 +165,7 @@ def verify(folder: Path, *, advance: Callable[[], object] = lambda: None) -> dic
     Raises:
         FormatError: the folder is no dataset folder, or a file is missing, changed or in no manifest.
     """
+    folder = Path(folder)
     manifest = read_manifest(folder)
     missing, changed = [], []
     for name, facts in manifest["files"].items():
@@ -150,12 +179,12 @@ def verify(folder: Path, *, advance: Callable[[], object] = lambda: None) -> dic
     unknown = [name for name in data if name not in manifest["files"]]
     for names, what in ((missing, "are missing"), (changed, "were changed"), (unknown, "are in no manifest")):
         if names:
-            raise FormatError(f"{folder}: files {what} ({some(names)}); build the folder again")
+            raise FormatError(f"{folder}: files {what} ({format_ids(names)}); make the folder again")
     return manifest
 
 
 def data_files(folder: Path, manifest: dict[str, Any], config: str) -> list[Path]:
-    """The parquet files of a configuration, in order.
+    """List the parquet files of a configuration, in order.
 
     Raises:
         CircusError: there is no such configuration.
@@ -167,25 +196,13 @@ def data_files(folder: Path, manifest: dict[str, Any], config: str) -> list[Path
     return [folder / name for name in sorted(manifest["files"]) if name.startswith(prefix)]
 
 
-def _check_parts(parts: Sequence[Part], *, with_images: bool, local_only: bool) -> None:
+def _check_parts(parts: Sequence[LabelledBenchmark]) -> None:
     if not parts:
         raise CircusError("a dataset folder needs at least one benchmark")
-    names = [part.name for part in parts]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise CircusError(f"benchmarks share a name ({some(repeated)}); a dataset folder holds one protocol of each")
-    if not with_images:
-        return
-    for part in parts:
-        terms = terms_of(part.benchmark)
-        if not terms.redistributable and not local_only:
-            raise CircusError(
-                f"benchmark {part.name!r}: its images must not be redistributed ({terms.images}). Build without "
-                f"images, or with local_only for a folder that is never published"
-            )
-        if part.benchmark.gallery.images is None:
-            raise CircusError(f"benchmark {part.name!r} has annotations only; join its images first")
-        check_decodable(part.benchmark)
+    if repeated := sorted(duplicates(part.name for part in parts)):
+        raise CircusError(
+            f"benchmarks share a name ({format_ids(repeated)}); a dataset folder holds one protocol of each"
+        )
 
 
 def _check_date(date: str) -> None:
@@ -198,7 +215,7 @@ def _check_date(date: str) -> None:
 
 
 def _held(out: Path) -> dict[str, Any] | None:
-    """The manifest of the folder as it is; None when there is nothing yet."""
+    """Read the manifest of the folder as it is; None when there is nothing yet."""
     if not out.exists():
         return None
     if out.is_dir() and not any(out.iterdir()):
@@ -217,7 +234,7 @@ def _replacing_folder(out: Path, *, held: dict[str, Any] | None) -> Iterator[Pat
     try:
         yield staging
         if _held(out) != held:
-            raise MismatchError(f"{out}: was changed by someone else in the meantime; build again")
+            raise MismatchError(f"{out}: was changed by someone else in the meantime; make it again")
         if out.exists():
             out.rename(retired)
         staging.rename(out)
@@ -258,11 +275,18 @@ def _carry_over(out: Path, staging: Path, *, without: set[str]) -> None:
 
 
 def _write_part(
-    part: Part, staging: Path, *, with_images: bool, shard_bytes: int, advance: Callable[[], object]
+    part: LabelledBenchmark, staging: Path, *, with_images: bool, shard_bytes: int, advance: Callable[[], object]
 ) -> dict[str, Any]:
     """Write the tables of a benchmark; returns its entry in the manifest."""
     root = f"data/{part.name}"
     configs: dict[str, Any] = {}
+    images = part.benchmark.gallery.images
+    with_images = with_images and images is not None
+    unreadable = 0
+    if images is not None:
+        inspection = part.benchmark.inspect()
+        write_image_facts(staging / IMAGE_FACTS.format(part.name), inspection)
+        unreadable = len(inspection.unreadable)
     for subset in part.subsets:
         for table in Table:
             shared = table is Table.CORPUS
@@ -281,12 +305,14 @@ def _write_part(
                 )
             configs[name] = {"folder": place, "rows": n, "subset": subset.value, "table": table.value}
     # Sorted, as they are when the manifest is read: a card must not depend on which benchmark came first.
-    return {**part_head(part), "pixels": with_images, "configs": dict(sorted(configs.items()))}
+    head = {**part_head(part), "pixels": with_images, "configs": dict(sorted(configs.items()))}
+    return {**head, "unreadable_images": unreadable} if with_images and unreadable else head
 
 
-def part_head(part: Part) -> dict[str, Any]:
-    """What a manifest says of a benchmark besides its files; enough to make it again from them."""
+def part_head(part: LabelledBenchmark) -> dict[str, Any]:
+    """Describe a benchmark for the manifest: with its files, enough to make it again."""
     benchmark: Benchmark = part.benchmark
+    terms = dataclasses.asdict(LicenseInfo.of(benchmark))
     return {
         "name": benchmark.name,
         "protocol": dataclasses.asdict(benchmark.protocol),
@@ -294,16 +320,16 @@ def part_head(part: Part) -> dict[str, Any]:
         "allow": sorted(benchmark.allow),
         "findings": [{"defect": f.defect.value, "ids": list(f.ids)} for f in benchmark.findings],
         "fingerprint": dataclasses.asdict(benchmark.fingerprint),
-        "verdicts": _origin(part),
-        "terms": dataclasses.asdict(terms_of(benchmark)),
+        "verdicts": _provenance(part),
+        "terms": {"licence" if name == "license" else name: value for name, value in terms.items()},
     }
 
 
-def _origin(part: Part) -> dict[str, Any] | None:
-    """Where the verdicts come from; in the folder they go by the benchmark's own query ids."""
-    if part.verdicts is None:
+def _provenance(part: LabelledBenchmark) -> dict[str, Any] | None:
+    """Tell where the labels come from; in the folder they go by the benchmark's own query ids."""
+    if part.labels is None:
         return None
-    return dataclasses.asdict(dataclasses.replace(part.verdicts.origin, keys=Keys.ID))
+    return dataclasses.replace(part.labels.provenance, id_scheme=IdScheme.ID).to_dict()
 
 
 def _groups(
@@ -316,7 +342,7 @@ def _groups(
     size = 0
     for row in content:
         pending.append(row)
-        size += len(row["image"]["bytes"]) if "image" in row else 0
+        size += len(row["image"]["bytes"]) if row.get("image") else 0
         advance()
         if len(pending) == _GROUP_ROWS[with_images] or size >= _GROUP_BYTES:
             yield pa.Table.from_pylist(pending, schema=schema)
@@ -354,7 +380,7 @@ def _finish(staging: Path, head: dict[str, Any], *, known: dict[str, Any], chang
         fresh = path.relative_to(staging / "data").parts[0] in changed
         files[name] = known[name] if name in known and not fresh else file_facts(path)
     entries = head["benchmarks"].values()
-    publishable = all(entry["terms"]["redistributable"] or not entry["pixels"] for entry in entries)
+    publishable = not any(for_local_use(entry) for entry in entries)
     manifest = {**head, "publishable": publishable, "files": files}
     write_text(staging / "README.md", render_card(manifest))
     write_text(staging / "eval.yaml", render_eval(manifest))
@@ -364,6 +390,15 @@ def _finish(staging: Path, head: dict[str, Any], *, known: dict[str, Any], chang
     return manifest
 
 
+def for_local_use(entry: Mapping[str, Any]) -> str:
+    """Return why a benchmark of a manifest must not be published; empty when it may."""
+    if not entry["pixels"]:
+        return ""
+    if not entry["terms"]["redistributable"]:
+        return "images that must not be redistributed"
+    return "images that cannot be decoded" if entry.get("unreadable_images") else ""
+
+
 def file_facts(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file."""
+    """Describe a file for the manifest: SHA-256 and size."""
     return {"sha256": sha256(path), "bytes": path.stat().st_size}

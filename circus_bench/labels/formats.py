@@ -1,4 +1,4 @@
-"""Reading verdicts from the files they come in. The format is told by the columns, not by the file's name.
+"""Load labels and human verdicts from files of any known format, told by the columns, not by the file's name.
 
 Known are our own `labels.parquet` and validation files, and the formats of the CIRCUS project: trace CSV and trace JSON
 lines, the index lists of validated queries, the aggregated audit, the list of validated queries, the Hub dataset with
@@ -17,14 +17,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Condition
-from circus_bench.errors import FormatError, some
+from circus_bench.errors import FormatError, format_ids
 from circus_bench.io import open_parquet, sha256
-from circus_bench.labels.labels import PUBLISHED, Origin, Reason, Verdict, Verdicts
-from circus_bench.labels.published.origins import ORIGINS
+from circus_bench.labels.labels import Labels
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.published import PUBLISHED
+from circus_bench.labels.query_label import QueryLabel, RejectionReason
 from circus_bench.labels.validation_file import KIND, is_validation, read_validation
 from circus_bench.metrics.shortcut import Label, Shortcut
-from circus_bench.sources.annotations import Row, read_json, read_rows, require_one_kind, rows_of
+from circus_bench.sources.annotations import AnnotationRow, check_id_types, read_json, read_rows, wrap_rows
 
 _SOURCE = "the CIRCUS project, or whoever made it"
 _LABELS = {
@@ -48,7 +51,7 @@ _ALIASES = {"support_multimodal": ("support_multimodal_at10",)}
 
 @dataclass(frozen=True)
 class _Schema:
-    """A format: the column (keys joined by dots) of each part of a verdict, and those that must be there, else all."""
+    """A format: the column (keys joined by dots) of each part of a label, and those that must be there, else all."""
 
     name: str
     columns: Mapping[str, str]
@@ -58,7 +61,7 @@ class _Schema:
     def required(self) -> tuple[str, ...]:
         return self.core or tuple(self.columns.values())
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: AnnotationRow) -> bool:
         return all(_holds(row, column) for column in self.required)
 
 
@@ -67,10 +70,10 @@ def _by_condition(kind: str, pattern: str) -> dict[str, str]:
 
 
 RELEASED_REASONS = {
-    Reason.INVALID_TEXT: "invalid_text_query",
-    Reason.INVALID_REFERENCE_IMAGE: "invalid_image_query",
-    Reason.INVALID_TARGET_IMAGE: "invalid_target_image",
-    Reason.QUERY_TOO_BROAD: "query_too_broad",
+    RejectionReason.INVALID_TEXT: "invalid_text_query",
+    RejectionReason.INVALID_REFERENCE_IMAGE: "invalid_image_query",
+    RejectionReason.INVALID_TARGET_IMAGE: "invalid_target_image",
+    RejectionReason.QUERY_TOO_BROAD: "query_too_broad",
 }
 _RELEASED_HUMAN = {"query": "query_idx", "dataset": "dataset", "stratum": "hidden_category", "valid": "validated"}
 _TRACE = {
@@ -103,7 +106,7 @@ _SCHEMAS = (  # the first that fits counts, so those that ask for more come firs
             "audited": "human_audited",
             "valid": "human_valid",
             "stratum": "validation_stratum",
-            **{f"reason.{reason}": reason.value for reason in Reason},
+            **{f"reason.{reason}": reason.value for reason in RejectionReason},
         },
     ),
     _Schema(
@@ -145,8 +148,8 @@ _OWN = ("query", "label", "detail")
 _INDEX = ("dataset", "hidden_category", "query_indices")
 
 
-def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
-    """Read verdicts from a file of any known format.
+def load_labels(path: StrPath, *, benchmark: str | None = None) -> Labels:
+    """Load labels, human verdicts or both from a file of any known format.
 
     Args:
         path: CSV, JSON lines, JSON (`.json`), parquet, or a Croissant description with its data files beside it.
@@ -156,13 +159,14 @@ def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
         FormatError: the file fits no known format (the columns found and those expected are named), a row is damaged or
             contradicts itself, a query occurs twice, or the file holds several benchmarks and none was asked for.
     """
+    path = Path(path)
     if path.suffix == ".parquet":
         import pyarrow as pa
 
         if is_validation(path):
             return read_validation(path)
         if set(_OWN) <= set(open_parquet(path, schema=pa.schema([])).schema_arrow.names):
-            return Verdicts.of_labels(path)
+            return Labels.load(path)
     if path.suffix != ".json":
         return _of_rows(path, read_rows(path, origin=_SOURCE, aliases=_ALIASES), benchmark)
     content: Any = read_json(path, object, origin=_SOURCE)
@@ -171,31 +175,33 @@ def read_verdicts(path: Path, *, benchmark: str | None = None) -> Verdicts:
     if isinstance(content, dict) and content.get("kind") == KIND:
         return read_validation(path)
     if isinstance(content, dict) and "query_indices" in content:
-        return _of_index(path, rows_of([content], path=path, origin=_SOURCE)[0], benchmark)
+        return _of_index(path, wrap_rows([content], path=path, origin=_SOURCE)[0], benchmark)
     if isinstance(content, dict):
         content = content.get("samples", [content])  # the aggregated audit has its rows there, beside settings
-    return _of_rows(path, rows_of(content, path=path, origin=_SOURCE), benchmark)
+    return _of_rows(path, wrap_rows(content, path=path, origin=_SOURCE), benchmark)
 
 
-def _of_rows(path: Path, rows: Sequence[Row], benchmark: str | None) -> Verdicts:
+def _of_rows(path: Path, rows: Sequence[AnnotationRow], benchmark: str | None) -> Labels:
     schema = next((schema for schema in _SCHEMAS if schema.fits(rows[0])), None)
     if schema is None:
         _refuse(rows[0])
-    require_one_kind(rows, schema.columns["query"], path=path)
+    check_id_types(rows, schema.columns["query"], path=path)
     name, rows = _of_one_benchmark(path, rows, schema.columns.get("dataset"), benchmark)
-    verdicts: dict[str, Verdict] = {}
+    by_query: dict[str, QueryLabel] = {}
     for row in rows:
-        verdict = _verdict(row, schema.columns)
-        if verdict.query in verdicts:
-            row.fail(f"is the second of query {verdict.query!r}")
-        verdicts[verdict.query] = verdict
+        label = _query_label(row, schema.columns)
+        if label.query in by_query:
+            row.fail(f"is the second of query {label.query!r}")
+        by_query[label.query] = label
     cuts = {_value(row, schema.columns["k"], _whole) for row in rows} - {None} if "k" in schema.columns else set()
     if len(cuts) > 1:
-        raise FormatError(f"{path}: labels of several cut-offs ({some(sorted(cuts))}); they cannot be used together")
-    return Verdicts(name, _origin(path, name, k=next(iter(cuts), None)), verdicts)
+        raise FormatError(
+            f"{path}: labels of several cut-offs ({format_ids(sorted(cuts))}); they cannot be used together"
+        )
+    return Labels(name, _provenance(path, name, k=next(iter(cuts), None)), by_query)
 
 
-def _of_index(path: Path, content: Row, benchmark: str | None) -> Verdicts:
+def _of_index(path: Path, content: AnnotationRow, benchmark: str | None) -> Labels:
     for key in _INDEX:
         content[key]
     name, _ = _of_one_benchmark(path, [content], "dataset", benchmark)
@@ -206,40 +212,40 @@ def _of_index(path: Path, content: Row, benchmark: str | None) -> Verdicts:
         content.fail(
             f"lists the queries with validated = {content['selection_value']!r}, expected the valid ones (true)"
         )
-    queries = content.identifiers("query_indices")
-    verdicts = {query: Verdict(query, stratum, audited=True, valid=True, stratum=stratum) for query in queries}
-    if len(verdicts) < len(queries):
-        content.fail(f"lists {len(queries) - len(verdicts):,} queries more than once")
-    return Verdicts(name, _origin(path, name), verdicts)
+    queries = content.get_ids("query_indices")
+    by_query = {query: QueryLabel(query, stratum, audited=True, valid=True, stratum=stratum) for query in queries}
+    if len(by_query) < len(queries):
+        content.fail(f"lists {len(queries) - len(by_query):,} queries more than once")
+    return Labels(name, _provenance(path, name), by_query)
 
 
 def _of_one_benchmark(
-    path: Path, rows: Sequence[Row], column: str | None, wanted: str | None
-) -> tuple[str, Sequence[Row]]:
-    """The name of the benchmark, and the rows about it."""
+    path: Path, rows: Sequence[AnnotationRow], column: str | None, wanted: str | None
+) -> tuple[str, Sequence[AnnotationRow]]:
+    """Return the name of the benchmark, and the rows about it."""
     if column is None or not _holds(rows[0], column):
         return wanted or "", rows
     names = [row.get(column, str).lower() for row in rows]
     found = sorted(set(names))
     if wanted is None and len(found) > 1:
-        raise FormatError(f"{path}: verdicts on several benchmarks ({', '.join(found)}); say which one is wanted")
+        raise FormatError(f"{path}: labels of several benchmarks ({', '.join(found)}); say which one is wanted")
     if wanted is not None and wanted not in found:
-        raise FormatError(f"{path}: no verdict on {wanted!r}, only on {', '.join(found)}")
+        raise FormatError(f"{path}: no label of {wanted!r}, only of {', '.join(found)}")
     name = wanted or found[0]
     return name, [row for row, of_row in zip(rows, names, strict=True) if of_row == name]
 
 
-def _origin(path: Path, name: str, *, k: int | None = None) -> Origin:
-    """What is known of the released files of a benchmark, for their query ids and licences are those of the project."""
-    known = ORIGINS.get(name, Origin())
+def _provenance(path: Path, name: str, *, k: int | None = None) -> Provenance:
+    """Tell what is known of released files of a benchmark: their query ids and licenses are those of the project."""
+    known = PUBLISHED.get(name, Provenance())
     return dataclasses.replace(known, source=path.name, k=k or known.k)
 
 
-def _verdict(row: Row, columns: Mapping[str, str]) -> Verdict:
+def _query_label(row: AnnotationRow, columns: Mapping[str, str]) -> QueryLabel:
     def value(name: str, convert: Callable[[Any], Any]) -> Any:
         return _value(row, columns[name], convert) if name in columns else None
 
-    query = row.identifier(columns["query"])
+    query = row.get_id(columns["query"])
     label = value("label", released_label)
     valid = value("valid", _boolean)
     audited = value("audited", _boolean)
@@ -249,7 +255,7 @@ def _verdict(row: Row, columns: Mapping[str, str]) -> Verdict:
         # The released files repeat the label as the detail of a query that is no shortcut.
         detail = value("detail", _detail) or ""
     try:
-        return Verdict(
+        return QueryLabel(
             query,
             label,
             detail,
@@ -259,14 +265,14 @@ def _verdict(row: Row, columns: Mapping[str, str]) -> Verdict:
             audited=bool(audited) or (audited is None and valid is not None),
             valid=valid,
             stratum=stratum,
-            reasons=tuple(reason for reason in Reason if value(f"reason.{reason}", _boolean)),
+            reasons=tuple(reason for reason in RejectionReason if value(f"reason.{reason}", _boolean)),
         )
     except FormatError as error:
         row.fail(f"contradicts itself: {error}")
 
 
-def _value(row: Row, column: str, convert: Callable[[Any], Any]) -> Any:
-    """A value, converted; None where the column is missing or the cell empty."""
+def _value(row: AnnotationRow, column: str, convert: Callable[[Any], Any]) -> Any:
+    """Convert a value; None where the column is missing or the cell empty."""
     value = _at(row, column)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -278,11 +284,11 @@ def _value(row: Row, column: str, convert: Callable[[Any], Any]) -> Any:
         row.fail(f"has {value!r} under {column!r}, expected {error}")
 
 
-def _holds(row: Row, column: str) -> bool:
+def _holds(row: AnnotationRow, column: str) -> bool:
     return column.partition(".")[0] in row
 
 
-def _at(row: Row, column: str) -> Any:
+def _at(row: AnnotationRow, column: str) -> Any:
     first, *rest = column.split(".")
     if first not in row:
         return None
@@ -297,7 +303,7 @@ def _at(row: Row, column: str) -> Any:
 
 
 def released_label(value: Any) -> Label:
-    """The label behind one of the names that the released files have for it.
+    """Return the label behind one of the names that the released files have for it.
 
     Raises:
         ValueError: it is none of them; the message lists them.
@@ -314,7 +320,7 @@ def _detail(value: Any) -> Shortcut:
 
 
 def _whole(value: Any) -> int:
-    """A whole number; tables with empty cells hold them as `12.0`."""
+    """Convert a whole number; tables with empty cells hold them as `12.0`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -332,7 +338,7 @@ def _boolean(value: Any) -> bool:
     return _BOOLEANS[value.strip().lower()]
 
 
-def _refuse(row: Row) -> NoReturn:
+def _refuse(row: AnnotationRow) -> NoReturn:
     expected = "; ".join(f"{schema.name}: {', '.join(schema.required)}" for schema in _SCHEMAS)
     missing = next(column for schema in _SCHEMAS for column in schema.required if not _holds(row, column))
     try:
@@ -345,7 +351,7 @@ def _refuse(row: Row) -> NoReturn:
     raise AssertionError(missing)
 
 
-def _of_croissant(path: Path, content: Mapping[str, Any], benchmark: str | None) -> Verdicts:
+def _of_croissant(path: Path, content: Mapping[str, Any], benchmark: str | None) -> Labels:
     """Read the record sets that fit a known format, from the data files they name, and put them together."""
     # A trace has no column with the benchmark's name; the project's descriptions are called CIRCUS-CIRCO and so on.
     title = str(content.get("name", "")).lower()
@@ -356,7 +362,7 @@ def _of_croissant(path: Path, content: Mapping[str, Any], benchmark: str | None)
         for record_set in content["recordSet"]:
             columns = _columns(record_set)
             found.append(f"{record_set.get('@id')}: {', '.join(columns)}")
-            head = Row(dict.fromkeys(columns), path=path, number=0, origin=_SOURCE)
+            head = AnnotationRow(dict.fromkeys(columns), path=path, number=0, origin=_SOURCE)
             if any(schema.fits(head) for schema in _SCHEMAS):
                 for identifier in dict.fromkeys(columns.values()):
                     files.update(dict.fromkeys(_files(path, content, identifier)))
@@ -366,12 +372,12 @@ def _of_croissant(path: Path, content: Mapping[str, Any], benchmark: str | None)
         expected = "; ".join(f"{schema.name}: {', '.join(schema.required)}" for schema in _SCHEMAS)
         raise FormatError(f"{path}: no record set fits. Found {'; '.join(found)}. Expected one of: {expected}")
     parts = [_of_rows(file, read_rows(file, origin=_SOURCE), benchmark) for file in files]
-    merged = reduce(Verdicts.merged, parts)
-    return dataclasses.replace(merged, origin=dataclasses.replace(merged.origin, source=path.name))
+    merged = reduce(Labels.merge, parts)
+    return dataclasses.replace(merged, provenance=dataclasses.replace(merged.provenance, source=path.name))
 
 
 def _columns(record_set: Mapping[str, Any]) -> dict[str, str]:
-    """Column name to the id of the file or file set that holds it."""
+    """Return column name to the id of the file or file set that holds it."""
     columns = {}
     for field in record_set.get("field", ()):
         source = field.get("source", {})
@@ -382,7 +388,7 @@ def _columns(record_set: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _files(path: Path, content: Mapping[str, Any], identifier: str) -> list[Path]:
-    """The local files of a Croissant file object or file set: in or below the folder of the description."""
+    """Find the local files of a Croissant file object or file set: in or below the folder of the description."""
     resource = next((entry for entry in content["distribution"] if entry["@id"] == identifier), None)
     if resource is None:
         raise FormatError(f"{path}: no distribution entry {identifier!r}")

@@ -1,383 +1,438 @@
-"""Verdicts: what is known of each query, from an audit and from human validation, and the subsets that follow."""
+"""Hold the labels of a benchmark's queries: label, evidence, human verdict and weight, and the subsets that follow.
+
+`Labels` is the one label table of the package: of an audit, of a human validation, as released, or of a dataset folder.
+`circus_bench.labels.formats.load_labels` reads them from any file.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Benchmark, Condition, Fingerprint, Gallery, Query, ReferencePolicy
-from circus_bench.errors import CircusError, FormatError, MismatchError, some
-from circus_bench.io import read_json, read_parquet
-from circus_bench.labels.label_table import LabelTable, Subset
-from circus_bench.metrics.shortcut import Label, Shortcut
+from circus_bench.errors import CircusError, FormatError, MismatchError, format_ids
+from circus_bench.io import open_parquet, read_parquet, write_parquet
+from circus_bench.labels.label_bar import render_label_bar
+from circus_bench.labels.pool import Pool
+from circus_bench.labels.provenance import IdScheme, Provenance
+from circus_bench.labels.query_label import QueryLabel
+from circus_bench.metrics.shortcut import Label, Shortcut, ShortcutLabels
+from circus_bench.notebook import facts_table
+from circus_bench.runs.run import Run
 
-PUBLISHED = ("cirr", "fashioniq", "circo", "lasco")
-"""The benchmarks whose published verdicts the package holds."""
+if TYPE_CHECKING:
+    import pandas as pd
 
+SCHEMA_VERSION = 1
+METADATA_KEY = b"circus_bench"
+"""Parquet metadata key under which our tables keep their head, as JSON."""
 
-class Reason(StrEnum):
-    """Why an annotator rejects a query; several may hold."""
-
-    INVALID_TEXT = "invalid_text"
-    INVALID_REFERENCE_IMAGE = "invalid_reference_image"
-    INVALID_TARGET_IMAGE = "invalid_target_image"
-    QUERY_TOO_BROAD = "query_too_broad"
-
-
-class Keys(StrEnum):
-    """What the query ids of verdicts are."""
-
-    ID = "id"
-    """The benchmark's own query ids."""
-    POSITION = "position"
-    """0-based positions in the benchmark's list of queries, which must be complete."""
+_AUDIT_SOURCE = "an audit with circus-bench"
 
 
-def _none_known() -> dict[Condition, int | None]:
-    return dict.fromkeys(Condition)
+class Subset(StrEnum):
+    """The part of a benchmark that a score is taken over."""
+
+    FULL = "full"
+    SF = "sf"
+    """Shortcut-free: composition_required and unresolved."""
+    V = "v"
+    """Validated: the shortcut-free queries that a human found valid."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What is known of one query.
-
-    Attributes:
-        query: its id.
-        label: the pool's label; None when unknown.
-        detail: which modality is the shortcut; "" for a query that is none, and where it is unknown.
-        best_rank: best rank over the pool, from 1; None when unknown, or when no model retrieves a target.
-        support: number of models with a hit; None when unknown.
-        support_unimodal: number of models with a hit from the text alone or the image alone; None when unknown.
-        audited: whether a human looked at the query, as far as known.
-        valid: the human's decision; None when unknown.
-        stratum: the label under which the query was drawn for the human; None when it was not, or when unknown.
-        reasons: why it was rejected; empty for a valid query, and where the reasons are unknown.
-        weight: how many queries it stands for, the inverse of the probability with which it was drawn for the human;
-            None when unknown.
-
-    Raises:
-        FormatError: the parts contradict each other.
-    """
-
-    query: str
-    label: Label | None = None
-    detail: Shortcut | Literal[""] = ""
-    best_rank: Mapping[Condition, int | None] = field(default_factory=_none_known)
-    support: Mapping[Condition, int | None] = field(default_factory=_none_known)
-    support_unimodal: int | None = None
-    audited: bool = False
-    valid: bool | None = None
-    stratum: Label | None = None
-    reasons: tuple[Reason, ...] = ()
-    weight: float | None = None
-
-    def __post_init__(self) -> None:
-        supports = (*self.support.values(), self.support_unimodal)
-        for wrong, what in (
-            (self.detail and self.label is not Label.SHORTCUT, f"{self.label} has the shortcut {self.detail!r}"),
-            (any(r is not None and r < 1 for r in self.best_rank.values()), f"ranks below 1: {dict(self.best_rank)}"),
-            (any(s is not None and s < 0 for s in supports), f"negative support: {supports}"),
-            (self.valid is not None and not self.audited, "a human's decision, but no human audit"),
-            (self.valid and self.reasons, f"valid, but rejected for {[str(reason) for reason in self.reasons]}"),
-            (self.weight is not None and not self.weight >= 1, f"stands for {self.weight} queries"),
-            (self.stratum is Label.SHORTCUT, "shortcuts are not drawn for validation"),
-            (
-                self.stratum and self.label and self.stratum is not self.label,
-                f"{self.label}, but drawn as {self.stratum}",
-            ),
-        ):
-            if wrong:
-                raise FormatError(f"query {self.query!r}: {what}")
-
-    def merged(self, other: Verdict) -> Verdict:
-        """Add what another verdict on the query knows.
-
-        Raises:
-            MismatchError: both know a thing and disagree.
-        """
-        values: dict[str, Any] = {"query": self.query, "audited": self.audited or other.audited}
-        for name in ("label", "detail", "support_unimodal", "valid", "stratum", "reasons", "weight"):
-            values[name] = self._either(name, getattr(self, name), getattr(other, name))
-        for name in ("best_rank", "support"):
-            a, b = getattr(self, name), getattr(other, name)
-            values[name] = {c: self._either(f"{name} {c}", a.get(c), b.get(c)) for c in Condition}
-        return Verdict(**values)
-
-    def _either(self, what: str, a: Any, b: Any) -> Any:
-        unknown = (None, "", ())
-        if a not in unknown and b not in unknown and a != b:
-            raise MismatchError(f"query {self.query!r}: {what} is {a!r} in one and {b!r} in the other")
-        return b if a in unknown else a
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where verdicts come from, as far as known.
-
-    Attributes:
-        source: the project or the file.
-        paper: the publication.
-        licence: an SPDX id, or what is known of it.
-        citation: how to cite the source.
-        k: the cut-off of the labels.
-        pool: names of the models that gave the labels.
-        protocols: ids of the protocols that the labels hold for; any when empty.
-        reference: the reference policy that they hold for; any when None.
-        n_queries: queries of the benchmark that the verdicts are about.
-        keys: what the query ids are.
-        fingerprint: of the benchmark that was audited.
-    """
-
-    source: str = ""
-    paper: str = ""
-    licence: str = ""
-    citation: str = ""
-    k: int | None = None
-    pool: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    reference: ReferencePolicy | None = None
-    n_queries: int | None = None
-    keys: Keys = Keys.ID
-    fingerprint: Fingerprint | None = None
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Origin:
-        """The origin that `dataclasses.asdict` made JSON of.
-
-        Raises:
-            KeyError, TypeError, ValueError: the content is none.
-        """
-        lists = {name: tuple(content[name]) for name in ("pool", "protocols")}
-        return cls(
-            **{
-                **content,
-                **lists,
-                "reference": ReferencePolicy(content["reference"]) if content["reference"] else None,
-                "keys": Keys(content["keys"]),
-                "fingerprint": Fingerprint(**content["fingerprint"]) if content["fingerprint"] else None,
-            }
-        )
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """The verdicts on a benchmark's queries.
+@dataclass(frozen=True, repr=False)
+class Labels:
+    """The labels of a benchmark's queries.
 
     Attributes:
         benchmark: its name; empty when the source does not tell.
-        origin: where they come from.
-        verdicts: query id to verdict.
+        provenance: where the labels come from.
+        by_query: query id to label.
     """
 
     benchmark: str
-    origin: Origin
-    verdicts: Mapping[str, Verdict]
+    provenance: Provenance
+    by_query: Mapping[str, QueryLabel]
 
     @classmethod
-    def of_labels(cls, path: Path) -> Verdicts:
-        """Take the labels and the evidence of an audit; see `circus_bench.labels.label_table.save_labels`.
+    def of_pool(cls, pool: Pool, labels: ShortcutLabels, about: Mapping[str, Any]) -> Labels:
+        """Take the labels of a pool with their evidence: best ranks, support, and the models that hit.
+
+        Args:
+            pool: the pool that gave the labels.
+            labels: its labels.
+            about: what was audited (benchmark, protocol, fingerprint), JSON-able.
+        """
+        best = {condition: getattr(labels, f"best_{condition}").tolist() for condition in Condition}
+        support = {condition: getattr(labels, f"support_{condition}").tolist() for condition in Condition}
+        hits = {condition: (pool.best[condition] <= labels.k).T for condition in Condition}
+        rows = {
+            query: QueryLabel(
+                query,
+                Label(label),
+                Shortcut(detail) if detail else "",
+                best_rank={c: None if np.isinf(ranks[i]) else int(ranks[i]) for c, ranks in best.items()},
+                support={c: counts[i] for c, counts in support.items()},
+                support_unimodal=int(labels.support_unimodal[i]),
+                models={c: tuple(pool.models[m] for m in np.flatnonzero(of[i])) for c, of in hits.items()},
+            )
+            for i, (query, label, detail) in enumerate(
+                zip(pool.queries, labels.labels.tolist(), labels.details.tolist(), strict=True)
+            )
+        }
+        settings = {name: getattr(labels, name) for name in ("k", "min_unimodal", "min_multimodal")}
+        return cls._of_audit({**about, **settings, "pool": pool.models}, rows, source=_AUDIT_SOURCE)
+
+    @classmethod
+    def load(cls, path: StrPath) -> Labels:
+        """Read the label table of an audit that `save` wrote.
 
         Raises:
             FormatError: the file is no label table, or one of another schema version.
         """
         import pyarrow as pa
 
-        table = LabelTable.load(path)
-        about = table.origin
-        names = [f"{kind}_{condition}" for kind in ("best_rank", "support") for condition in Condition]
-        integers = pa.schema([(name, pa.int32()) for name in (*names, "support_unimodal")])
-        evidence = read_parquet(path, schema=pa.schema([("detail", pa.string()), *integers])).to_pylist()
-        verdicts = {
-            query: Verdict(
-                query,
-                Label(label),
-                Shortcut(row["detail"]) if row["detail"] else "",
-                best_rank={condition: row[f"best_rank_{condition}"] for condition in Condition},
-                support={condition: row[f"support_{condition}"] for condition in Condition},
-                support_unimodal=row["support_unimodal"],
+        path = Path(path)
+        words, integers = pa.string(), pa.int32()
+        core = pa.schema([("query", words), ("label", words), ("detail", words)])
+        about = json.loads((open_parquet(path, schema=core).schema_arrow.metadata or {}).get(METADATA_KEY, "{}"))
+        if about.get("schema_version") != SCHEMA_VERSION:
+            raise FormatError(
+                f"{path}: label table of schema version {about.get('schema_version')!r}, expected {SCHEMA_VERSION}"
             )
-            for query, label, row in zip(table.queries, table.labels.tolist(), evidence, strict=True)
-        }
+        for condition in Condition:
+            core = core.append(pa.field(f"best_rank_{condition}", integers))
+            core = core.append(pa.field(f"support_{condition}", integers))
+            core = core.append(pa.field(f"models_{condition}", pa.list_(words)))
+        rows = read_parquet(path, schema=core.append(pa.field("support_unimodal", integers))).to_pylist()
+        unknown = {row["label"] for row in rows} - {label.value for label in Label}
+        if unknown:
+            raise FormatError(f"{path}: unknown labels {sorted(unknown, key=str)}")
+        found = {row["query"]: QueryLabel.from_row(row["query"], row) for row in rows}
+        return cls._of_audit(about, found, source=f"{_AUDIT_SOURCE} ({path.name})")
+
+    @classmethod
+    def _of_audit(cls, about: Mapping[str, Any], by_query: Mapping[str, QueryLabel], *, source: str) -> Labels:
         protocol = about.get("protocol", {})
-        origin = Origin(
-            source=f"an audit with circus-bench ({path.name})",
+        settings = ("schema_version", "pool", "k", "min_unimodal", "min_multimodal")
+        provenance = Provenance(
+            source=source,
             k=about.get("k"),
             pool=tuple(about.get("pool", ())),
             protocols=(protocol["id"],) if "id" in protocol else (),
             reference=ReferencePolicy(protocol["reference"]) if "reference" in protocol else None,
-            n_queries=len(verdicts),
+            n_queries=len(by_query),
             fingerprint=Fingerprint(**about["fingerprint"]) if about.get("fingerprint") else None,
+            min_unimodal=about.get("min_unimodal"),
+            min_multimodal=about.get("min_multimodal"),
+            audited={name: value for name, value in about.items() if name not in settings},
         )
-        return cls(about.get("benchmark") or "", origin, verdicts)
+        return cls(about.get("benchmark") or "", provenance, by_query)
+
+    def save(self, path: StrPath) -> None:
+        """Write the label table of an audit, `labels.parquet`; see docs/formats.md.
+
+        Raises:
+            CircusError: these are not the labels of an audit, or hold human verdicts, which the format does not keep.
+        """
+        import pyarrow as pa
+
+        rows, provenance = list(self.by_query.values()), self.provenance
+        if not provenance.audited or any(row.audited or row.label is None for row in rows):
+            raise CircusError(
+                f"{self._name()}: {path} would hold the labels of an audit alone, not human verdicts; write a dataset "
+                "folder, or the labels before a validation was added"
+            )
+        columns: dict[str, Any] = {
+            "query": list(self.by_query),
+            "label": [row.label for row in rows],
+            "detail": [str(row.detail) for row in rows],
+        }
+        for condition in Condition:
+            columns[f"best_rank_{condition}"] = pa.array([row.best_rank[condition] for row in rows], pa.int32())
+            columns[f"support_{condition}"] = pa.array([row.support[condition] for row in rows], pa.int32())
+            models = [list(row.models[condition]) for row in rows]
+            columns[f"models_{condition}"] = pa.array(models, pa.list_(pa.string()))
+        columns["support_unimodal"] = pa.array([row.support_unimodal for row in rows], pa.int32())
+        settings = {name: getattr(provenance, name) for name in ("k", "min_unimodal", "min_multimodal")}
+        about = {**provenance.audited, **settings, "pool": list(provenance.pool), "schema_version": SCHEMA_VERSION}
+        table = pa.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(about, sort_keys=True)})
+        write_parquet(path, table)
+
+    def check_matches(self, other: Run | Benchmark) -> None:
+        """Refuse a Run or a benchmark that the labels are not about.
+
+        Raises:
+            MismatchError: name, protocol, reference policy, fingerprint or queries differ.
+        """
+        if isinstance(other, Run):
+            if self.provenance.audited:
+                self._check_audited(other)
+            protocol = other.manifest.protocol
+            self._check_about(other.manifest.benchmark, protocol["id"], other.policy)
+            fingerprint = other.manifest.fingerprint
+        else:
+            self._check_about(other.name, other.protocol.id, other.protocol.reference)
+            if not self.provenance.fingerprint:
+                return
+            # The images are left out: what is joined are ids, and an image folder would be decoded for it.
+            fingerprint = dataclasses.replace(other, gallery=Gallery(other.gallery.ids)).fingerprint
+        if self.provenance.fingerprint and not self.provenance.fingerprint.matches(fingerprint):
+            raise MismatchError(
+                f"{self._name()} were made on another version of {self.benchmark!r} (fingerprints differ)"
+            )
+
+    def _check_audited(self, run: Run) -> None:
+        audited, fingerprint = self.provenance.audited, self.provenance.fingerprint
+        protocol, manifest = audited.get("protocol", {}), run.manifest
+        if (
+            {*self.by_query} != {*run.queries}
+            or protocol != manifest.protocol
+            or not fingerprint
+            or not manifest.fingerprint.matches(fingerprint)
+        ):
+            raise MismatchError(
+                f"the labels are about {len(self.by_query):,} queries of {audited.get('benchmark')!r} under "
+                f"{protocol.get('id')} (reference {protocol.get('reference')}), the Run of {manifest.model.name} "
+                f"about {len(run.queries):,} queries of {manifest.benchmark!r} under {manifest.protocol['id']} "
+                f"(reference {run.policy}); use the labels of an audit of that very benchmark"
+            )
+
+    def _check_about(self, benchmark: str, protocol: str, reference: ReferencePolicy) -> None:
+        known = self.provenance
+        if self.benchmark and self.benchmark != benchmark:
+            raise MismatchError(f"{self._name()} were asked about the benchmark {benchmark!r}")
+        if known.protocols and protocol not in known.protocols:
+            raise MismatchError(
+                f"{self._name()} hold for the protocol {' or '.join(known.protocols)}, not for {protocol}"
+            )
+        if known.reference and known.reference is not reference:
+            raise MismatchError(f"{self._name()} hold with the reference {known.reference}, not {reference}")
 
     def select(self, benchmark: Benchmark, subset: Subset) -> tuple[Query, ...]:
-        """The queries of a subset, in the benchmark's order.
+        """Select the queries of a subset, in the benchmark's order.
 
         Args:
-            benchmark: the benchmark that the verdicts are about.
+            benchmark: the benchmark that the labels are about.
             subset: `full`, `sf` or `v`.
 
         Raises:
-            MismatchError: the verdicts are about another benchmark or protocol; a verdict finds no query; or, for `sf`,
+            MismatchError: the labels are about another benchmark or protocol; a label finds no query; or, for `sf`,
                 a query has no label.
             CircusError: for `v`, no human verdict is known.
         """
-        self._check_is_about(benchmark)
+        self.check_matches(benchmark)
         chosen = self.mask([query.id for query in benchmark.queries], subset)
         return tuple(query for query, taken in zip(benchmark.queries, chosen.tolist(), strict=True) if taken)
 
-    def joined(self, benchmark: Benchmark) -> dict[str, Verdict]:
-        """The verdicts under the benchmark's own query ids, in its order; queries without a verdict are left out.
+    def align(self, benchmark: Benchmark) -> dict[str, QueryLabel]:
+        """Key the labels by the benchmark's own query ids, in its order; queries without a label are left out.
 
         Raises:
-            MismatchError: the verdicts are about another benchmark or protocol, or a verdict finds no query.
+            MismatchError: the labels are about another benchmark or protocol, or a label finds no query.
         """
-        self._check_is_about(benchmark)
-        places = self._places([query.id for query in benchmark.queries])
-        ids = sorted(places, key=lambda key: places[key])
-        names = {key: benchmark.queries[places[key]].id for key in ids}
-        return {names[key]: dataclasses.replace(self.verdicts[key], query=names[key]) for key in ids}
+        self.check_matches(benchmark)
+        positions = self._positions([query.id for query in benchmark.queries])
+        ids = sorted(positions, key=lambda key: positions[key])
+        names = {key: benchmark.queries[positions[key]].id for key in ids}
+        return {names[key]: dataclasses.replace(self.by_query[key], query=names[key]) for key in ids}
 
-    def mask(self, queries: Sequence[str], subset: Subset) -> NDArray[np.bool_]:
-        """Which queries of a list of ids (a Run's, say) belong to a subset: bool [n_queries]. Errors as `select`."""
-        places = self._places(queries)
+    def mask(
+        self, queries: Run | Sequence[str], subset: Subset, *, validation: Labels | None = None
+    ) -> NDArray[np.bool_]:
+        """Return which queries belong to a subset: bool [n_queries]. Labels are joined by query id.
+
+        Args:
+            queries: a Run that the labels are about, which is checked, or a list of query ids.
+            subset: the subset.
+            validation: labels whose human verdicts give `v`, where these hold none; the valid queries must be
+                shortcut-free here.
+
+        Raises:
+            MismatchError, CircusError: as `select`; or a valid query is a shortcut.
+        """
+        if isinstance(queries, Run):
+            for labels in (self, *((validation,) if validation else ())):
+                labels.check_matches(queries)
+            queries = queries.queries
+        positions = self._positions(queries)
         if subset is Subset.FULL:
             return np.ones(len(queries), bool)
         if subset is Subset.SF:
-            return self._shortcut_free(queries, places)
-        if not any(verdict.valid is not None for verdict in self.verdicts.values()):
+            return self._shortcut_free(queries, positions)
+        if validation is not None:
+            valid = np.array(queries)[validation.mask(queries, Subset.V)]
+            return valid_mask(queries, self._shortcut_free(queries, positions), valid.tolist())
+        if not any(label.valid is not None for label in self.by_query.values()):
             raise CircusError(
                 f"{self._name()}: no query has a human verdict, so {Subset.V.value!r} is not known; "
-                "merge the verdicts with those of a validation, or take the published ones"
+                "merge the labels with those of a validation, or take the published ones"
             )
         chosen = np.zeros(len(queries), bool)
-        chosen[[places[key] for key, verdict in self.verdicts.items() if verdict.valid]] = True
+        chosen[[positions[key] for key, label in self.by_query.items() if label.valid]] = True
         return chosen
 
-    def valid_among(self, queries: Sequence[str]) -> tuple[str, ...]:
-        """The ids of a list that belong to `v`. Errors as `select`."""
-        return tuple(np.array(queries)[self.mask(queries, Subset.V)].tolist())
-
-    def weights_of(self, queries: Sequence[str]) -> NDArray[np.float64]:
-        """How many queries each of a list stands for, 1 where unknown: float64 [n_queries]. Errors as `select`."""
+    def weights(self, queries: Sequence[str]) -> NDArray[np.float64]:
+        """Return how many queries each stands for, 1 where unknown: float64 [n_queries]. Errors as `select`."""
         weights = np.ones(len(queries))
-        for key, place in self._places(queries).items():
-            weight = self.verdicts[key].weight
-            weights[place] = 1 if weight is None else weight
+        for key, position in self._positions(queries).items():
+            weight = self.by_query[key].weight
+            weights[position] = 1 if weight is None else weight
         return weights
 
-    def merged(self, other: Verdicts) -> Verdicts:
-        """Add what other verdicts on the benchmark know: the labels of an audit, say, and a human validation.
+    def merge(self, other: Labels) -> Labels:
+        """Add what other labels of the benchmark know: the labels of an audit, say, and a human validation.
 
         Raises:
             MismatchError: they are about different benchmarks, or disagree on a query.
         """
         a, b = self, other
-        if (a.benchmark and b.benchmark and a.benchmark != b.benchmark) or a.origin.keys is not b.origin.keys:
+        schemes = a.provenance.id_scheme, b.provenance.id_scheme
+        if (a.benchmark and b.benchmark and a.benchmark != b.benchmark) or schemes[0] is not schemes[1]:
             raise MismatchError(
-                f"the verdicts are about {a.benchmark!r} (queries by {a.origin.keys}) and {b.benchmark!r} (by "
-                f"{b.origin.keys}); merge verdicts on one benchmark"
+                f"the labels are about {a.benchmark!r} (queries by {schemes[0]}) and {b.benchmark!r} (by "
+                f"{schemes[1]}); merge labels of one benchmark"
             )
         known = {
-            spec.name: getattr(a.origin, spec.name) or getattr(b.origin, spec.name)
-            for spec in dataclasses.fields(Origin)
+            spec.name: getattr(a.provenance, spec.name) or getattr(b.provenance, spec.name)
+            for spec in dataclasses.fields(Provenance)
         }
-        merged, disagreeing = dict(a.verdicts), []
-        for query, verdict in b.verdicts.items():
+        merged, disagreeing = dict(a.by_query), []
+        for query, label in b.by_query.items():
             try:
-                merged[query] = merged[query].merged(verdict) if query in merged else verdict
+                merged[query] = merged[query].merge(label) if query in merged else label
             except CircusError as error:
                 disagreeing.append(error)
         if disagreeing:
             raise MismatchError(
-                f"{self._name()}: the verdicts disagree on {len(disagreeing):,} queries, such as: {disagreeing[0]}; "
+                f"{self._name()}: the labels disagree on {len(disagreeing):,} queries, such as: {disagreeing[0]}; "
                 "they come from different audits or validations and cannot be merged"
             )
-        return Verdicts(a.benchmark or b.benchmark, Origin(**known), merged)
+        return Labels(a.benchmark or b.benchmark, Provenance(**known), merged)
+
+    def with_validation(self, validation: Labels) -> Labels:
+        """Take the human verdicts of a validation in the place of those that were there.
+
+        Raises:
+            MismatchError: they are about different benchmarks or versions of one, or a query was drawn under another
+                label.
+        """
+        a, b = self.provenance, validation.provenance
+        if a.fingerprint and b.fingerprint and not a.fingerprint.matches(b.fingerprint):
+            raise MismatchError(
+                f"the labels ({a.source}) and the validation ({b.source}) were made on different versions of "
+                f"{self.benchmark!r} (fingerprints differ)"
+            )
+        bare = {
+            query: dataclasses.replace(
+                label, audited=False, valid=None, stratum=None, reasons=(), weight=None, votes=None
+            )
+            for query, label in self.by_query.items()
+        }
+        return dataclasses.replace(self, by_query=bare).merge(validation)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per query: label, detail, best ranks, support, the models that hit, and the human verdict."""
+        import pandas as pd
+
+        rows = [
+            {
+                "query": query,
+                **label.to_row(),
+                "weight": label.weight,
+                "votes": label.votes,
+                **{f"models_{condition}": label.models.get(condition) for condition in Condition},
+            }
+            for query, label in self.by_query.items()
+        ]
+        return pd.DataFrame(rows).convert_dtypes()
+
+    def counts(self) -> dict[str, int]:
+        """Count the queries of each label, those without one, and those that a human found valid or rejected."""
+        labels = Counter(label.label for label in self.by_query.values())
+        verdicts = Counter(label.valid for label in self.by_query.values())
+        found = {label.value: labels[label] for label in Label} | {"no label": labels[None]}
+        found |= {"human: valid": verdicts[True], "human: rejected": verdicts[False]}
+        return {name: count for name, count in found.items() if count}
+
+    def __repr__(self) -> str:
+        """Name the counts rather than each query."""
+        counts = ", ".join(f"{name} {count:,}" for name, count in self.counts().items())
+        return f"Labels({self.benchmark!r}, {len(self.by_query):,} queries: {counts})"
+
+    def _repr_html_(self) -> str:
+        """Show the label bar and the counts in a notebook."""
+        known = self.provenance
+        found = {"source": known.source, "K": known.k, "models": len(known.pool), "license": known.license}
+        facts: dict[str, object] = {name: fact for name, fact in found.items() if fact}
+        counts = self.counts()
+        bar = render_label_bar({label: counts.get(label.value, 0) for label in Label})
+        title = f"Labels of {self.benchmark or 'an unnamed benchmark'}: {len(self.by_query):,} queries"
+        return facts_table(title, {**facts, **counts}, below=bar)
 
     def _name(self) -> str:
-        return f"verdicts on {self.benchmark or 'an unnamed benchmark'} ({self.origin.source or 'source unknown'})"
+        return f"labels of {self.benchmark or 'an unnamed benchmark'} ({self.provenance.source or 'source unknown'})"
 
-    def _check_is_about(self, benchmark: Benchmark) -> None:
-        origin, protocol = self.origin, benchmark.protocol
-        if self.benchmark and self.benchmark != benchmark.name:
-            raise MismatchError(f"{self._name()} were asked about the benchmark {benchmark.name!r}")
-        if origin.protocols and protocol.id not in origin.protocols:
-            raise MismatchError(
-                f"{self._name()} hold for the protocol {' or '.join(origin.protocols)}, not for {protocol.id}"
-            )
-        if origin.reference and origin.reference is not protocol.reference:
-            raise MismatchError(f"{self._name()} hold with the reference {origin.reference}, not {protocol.reference}")
-        if origin.fingerprint:
-            # The images are left out: what is joined are ids, and an image folder would be decoded for it.
-            bare = dataclasses.replace(benchmark, gallery=Gallery(benchmark.gallery.ids))
-            if not origin.fingerprint.matches(bare.fingerprint):
+    def _positions(self, queries: Sequence[str]) -> dict[str, int]:
+        """Return the position of each label's query."""
+        known = self.provenance
+        if known.id_scheme is IdScheme.POSITION:
+            if len(queries) != known.n_queries:
                 raise MismatchError(
-                    f"{self._name()} were made on another version of {benchmark.name!r} (fingerprints differ)"
-                )
-
-    def _places(self, queries: Sequence[str]) -> dict[str, int]:
-        """Position of each verdict's query."""
-        origin = self.origin
-        if origin.keys is Keys.POSITION:
-            if len(queries) != origin.n_queries:
-                raise MismatchError(
-                    f"{self._name()} count positions in a list of {origin.n_queries or 0:,} queries, the benchmark has "
+                    f"{self._name()} count positions in a list of {known.n_queries or 0:,} queries, the benchmark has "
                     f"{len(queries):,}: load the complete annotation file, in its own order"
                 )
             position = {str(place): place for place in range(len(queries))}
         else:
             position = {query: place for place, query in enumerate(queries)}
-        lost = [key for key in self.verdicts if key not in position]
+        lost = [key for key in self.by_query if key not in position]
         if lost:
             raise MismatchError(
-                f"{self._name()}: {len(lost):,} of {len(self.verdicts):,} verdicts find no query ({some(lost)}) among "
-                f"the {len(queries):,} of the benchmark; load all its queries under the protocol of the verdicts"
+                f"{self._name()}: {len(lost):,} of {len(self.by_query):,} labels find no query ({format_ids(lost)}) "
+                f"among the {len(queries):,} of the benchmark; load all its queries under the protocol of the labels"
             )
-        return {key: position[key] for key in self.verdicts}
+        return {key: position[key] for key in self.by_query}
 
-    def _shortcut_free(self, queries: Sequence[str], places: Mapping[str, int]) -> NDArray[np.bool_]:
-        labelled = np.zeros(len(queries), bool)
+    def _shortcut_free(self, queries: Sequence[str], positions: Mapping[str, int]) -> NDArray[np.bool_]:
+        labeled = np.zeros(len(queries), bool)
         chosen = np.zeros(len(queries), bool)
-        for key, verdict in self.verdicts.items():
-            labelled[places[key]] = verdict.label is not None
-            chosen[places[key]] = verdict.label in (Label.COMPOSITION_REQUIRED, Label.UNRESOLVED)
-        if not labelled.all():
-            bare = [queries[place] for place in np.flatnonzero(~labelled).tolist()]
+        for key, label in self.by_query.items():
+            labeled[positions[key]] = label.label is not None
+            chosen[positions[key]] = label.label in (Label.COMPOSITION_REQUIRED, Label.UNRESOLVED)
+        if not labeled.all():
+            bare = [queries[position] for position in np.flatnonzero(~labeled).tolist()]
             raise MismatchError(
-                f"{self._name()}: queries without a label ({some(bare)}), so {Subset.SF.value!r} is not known; "
+                f"{self._name()}: queries without a label ({format_ids(bare)}), so {Subset.SF.value!r} is not known; "
                 "take the labels of an audit of the whole benchmark"
             )
         return chosen
 
 
-def published(name: str) -> Verdicts:
-    """The verdicts that the CIRCUS project released on a benchmark; see published/README.md for sources and licences.
-
-    CIRR and CIRCO have all labels and the complete human validation of their shortcut-free queries. Of FashionIQ and
-    LaSCo the validated queries alone are known: there is `v`, but no `sf`.
+def valid_mask(queries: Sequence[str], shortcut_free: NDArray[np.bool_], valid: Collection[str]) -> NDArray[np.bool_]:
+    """Return which queries belong to `v`: bool [n_queries].
 
     Args:
-        name: `cirr`, `fashioniq`, `circo` or `lasco`. Query ids are 0-based indices: of the M-BEIR query list for CIRR
-            and FashionIQ, of the annotation for CIRCO, and of the list of validation triplets for LaSCo.
+        queries: their ids.
+        shortcut_free: bool [n_queries], those in `sf`.
+        valid: ids of the queries that a human found valid.
 
     Raises:
-        CircusError: there are none for this name.
-
-    Example:
-        >>> len([v for v in published("circo").verdicts.values() if v.valid])
-        42
+        MismatchError: a valid query is not among the shortcut-free ones.
     """
-    from circus_bench.labels.published.packing import unpack
-
-    if name not in PUBLISHED:
-        raise CircusError(f"no verdicts are published for {name!r}; there are some for {', '.join(PUBLISHED)}")
-    path = Path(__file__).parent / "published" / f"{name}.json"
-    return unpack(read_json(path), where=path)
+    outside = set(valid).difference(np.array(queries)[shortcut_free].tolist())
+    if outside:
+        raise MismatchError(
+            "queries found valid are not among the shortcut-free ones of these labels "
+            f"({format_ids(sorted(outside))}); take labels and verdicts of one audit"
+        )
+    return np.isin(queries, list(valid))

@@ -1,21 +1,22 @@
-"""The file of a human validation, which `circus-bench validate export` writes: its columns, and its verdicts.
+"""Read and write the file of a human validation, which `circus-bench validate export` makes.
 
-One file a benchmark, parquet or JSON; see docs/formats.md. It holds no labels of an audit: `with_validation` adds its
-verdicts to those.
+One file per benchmark, parquet or JSON; see docs/formats.md. It holds no labels of an audit: `Labels.with_validation`
+adds its verdicts to those.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from circus_bench.errors import FormatError, MismatchError
-from circus_bench.io import read_json, read_parquet, write_json, write_parquet
-from circus_bench.labels.labels import Origin, Reason, Verdict, Verdicts
-from circus_bench.metrics.shortcut import Label
+from circus_bench._typing import StrPath
+from circus_bench.errors import FormatError
+from circus_bench.io import open_parquet, read_json, read_parquet, write_json, write_parquet
+from circus_bench.labels.labels import METADATA_KEY, Labels
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.query_label import QueryLabel, RejectionReason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,11 +25,11 @@ SCHEMA_VERSION = 1
 KIND = "validation"
 """Under the key `kind` of the file's head, so that readers can tell it from other files."""
 
-_METADATA = b"circus_bench"
+_REQUIRED = ("human_audited", "human_valid", "stratum", "weight", *(reason.value for reason in RejectionReason))
 
 
 def schema() -> pa.Schema:
-    """The columns; `query`, `human_audited`, `human_valid`, `stratum` and the four reasons are those of a release."""
+    """Return the columns; `query` to the four reasons are those of a release."""
     import pyarrow as pa
 
     def pairs(name: str, value: str, kind: pa.DataType) -> pa.DataType:
@@ -40,7 +41,7 @@ def schema() -> pa.Schema:
             ("human_audited", pa.bool_()),
             ("human_valid", pa.bool_()),
             ("stratum", pa.string()),
-            *((reason.value, pa.bool_()) for reason in Reason),
+            *((reason.value, pa.bool_()) for reason in RejectionReason),
             ("decision", pa.string()),
             ("raters", pa.int32()),
             ("votes", pairs("label", "raters", pa.int32())),
@@ -53,30 +54,32 @@ def schema() -> pa.Schema:
     )
 
 
-def write_validation(path: Path, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+def write_validation(path: StrPath, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a validation file: JSON where the name ends in `.json`, else parquet.
 
     Args:
         path: the file.
-        head: `benchmark`, `origin` (of `dataclasses.asdict`), and whatever else tells how the verdicts came about.
-        rows: one a query, of `schema`.
+        head: `benchmark`, `origin` (of `Provenance.to_dict`), and whatever else tells how the verdicts came about.
+        rows: one per query, of `schema`.
     """
     import pyarrow as pa
 
+    path = Path(path)
     about = {**head, "kind": KIND, "schema_version": SCHEMA_VERSION}
     if path.suffix == ".json":
         write_json(path, {**about, "queries": list(rows)})
         return
     table = pa.Table.from_pylist(list(rows), schema=schema())
-    write_parquet(path, table.replace_schema_metadata({_METADATA: json.dumps(about, sort_keys=True)}))
+    write_parquet(path, table.replace_schema_metadata({METADATA_KEY: json.dumps(about, sort_keys=True)}))
 
 
-def read_validation(path: Path) -> Verdicts:
-    """Read the verdicts of a validation file.
+def read_validation(path: StrPath) -> Labels:
+    """Read the human verdicts and votes of a validation file.
 
     Raises:
         FormatError: the file is none, or one of another schema version, or a row contradicts itself.
     """
+    path = Path(path)
     if path.suffix == ".json":
         head = read_json(path)
         rows = head.pop("queries", None)
@@ -89,47 +92,26 @@ def read_validation(path: Path) -> Verdicts:
             f"version {SCHEMA_VERSION}"
         )
     try:
-        verdicts = {row["query"]: _verdict(row) for row in rows}
-        return Verdicts(head["benchmark"], Origin.from_dict(head["origin"]), verdicts)
+        by_query = {row["query"]: _query_label(row) for row in rows}
+        return Labels(head["benchmark"], Provenance.from_dict(head["origin"]), by_query)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: not a validation file ({error!r}); see docs/formats.md") from error
 
 
-def is_validation(path: Path) -> bool:
-    """Whether a parquet file is a validation file.
+def is_validation(path: StrPath) -> bool:
+    """Tell whether a parquet file is a validation file.
 
     Raises:
         FormatError: it is no parquet file.
     """
     import pyarrow as pa
 
-    from circus_bench.io import open_parquet
-
-    return _head(path, open_parquet(path, schema=pa.schema([])).schema_arrow).get("kind") == KIND
-
-
-def with_validation(labels: Verdicts, validation: Verdicts) -> Verdicts:
-    """The labels of an audit with the human verdicts of a validation, in the place of those that were there.
-
-    Raises:
-        MismatchError: they are about different benchmarks or versions of one, or a query was drawn under another label.
-    """
-    a, b = labels.origin.fingerprint, validation.origin.fingerprint
-    if a and b and not a.matches(b):
-        raise MismatchError(
-            f"the labels ({labels.origin.source}) and the validation ({validation.origin.source}) were made on "
-            f"different versions of {labels.benchmark!r} (fingerprints differ)"
-        )
-    bare = {
-        query: dataclasses.replace(verdict, audited=False, valid=None, stratum=None, reasons=(), weight=None)
-        for query, verdict in labels.verdicts.items()
-    }
-    return dataclasses.replace(labels, verdicts=bare).merged(validation)
+    return _head(Path(path), open_parquet(path, schema=pa.schema([])).schema_arrow).get("kind") == KIND
 
 
 def _head(path: Path, holder: Any) -> dict[str, Any]:
-    """The head in the metadata of a table or a schema; empty where there is none."""
-    metadata = (getattr(holder, "schema", holder).metadata or {}).get(_METADATA)
+    """Read the head in the metadata of a table or a schema; empty where there is none."""
+    metadata = (getattr(holder, "schema", holder).metadata or {}).get(METADATA_KEY)
     try:
         content = json.loads(metadata) if metadata else {}
     except ValueError as error:
@@ -137,12 +119,5 @@ def _head(path: Path, holder: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _verdict(row: Mapping[str, Any]) -> Verdict:
-    return Verdict(
-        row["query"],
-        audited=row["human_audited"],
-        valid=row["human_valid"],
-        stratum=Label(row["stratum"]) if row["stratum"] else None,
-        reasons=tuple(reason for reason in Reason if row[reason.value]),
-        weight=row["weight"],
-    )
+def _query_label(row: Mapping[str, Any]) -> QueryLabel:
+    return QueryLabel.from_row(row["query"], {**{name: row[name] for name in _REQUIRED}, "votes": row.get("votes")})

@@ -1,4 +1,4 @@
-"""Metrics: pure functions from ranks to one float64 value per query, one file each.
+"""Compute metrics with pure functions from ranks to one float64 value per query, one file each.
 
 Means over queries are left to the caller, who knows the subset they are taken over. The `evaluate` modules in
 `circus_bench.metrics.hub_modules` are thin adapters around these functions.

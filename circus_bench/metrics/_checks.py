@@ -1,4 +1,4 @@
-"""Checks of arguments that several metrics share."""
+"""Check arguments of metrics."""
 
 from __future__ import annotations
 

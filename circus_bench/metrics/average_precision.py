@@ -1,4 +1,4 @@
-"""Average precision at K, the measure of CIRCO."""
+"""Compute average precision at K, the measure of CIRCO."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from circus_bench.metrics.ranks import Floats, Ranks
 
 
 def average_precision(ranks: Ranks, k: int) -> Floats:
-    """Mean over targets of the precision at their ranks, as far as these are at most K.
+    """Average the precision at the ranks of the targets, as far as these are at most K.
 
     With the targets' ranks in rising order r_1 < r_2 < ..., AP@K = sum over r_j <= K of j / r_j, divided by
     min(number of targets, K): the denominator of CIRCO (Baldrati et al., ICCV 2023), under which K targets in the first

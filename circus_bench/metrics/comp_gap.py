@@ -1,4 +1,4 @@
-"""The composition gap: how much of a model's score needs both parts of the query."""
+"""Compute the composition gap: the part of a model's score that needs both image and text of the query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from circus_bench.metrics.ranks import Floats
 
 
 def comp_gap(multimodal: ArrayLike, text_only: ArrayLike, image_only: ArrayLike) -> float:
-    """1 - max(I, T) / MM, with MM, T and I the mean full-gallery nDCG of one model under the three conditions.
+    """Compute 1 - max(I, T) / MM, with MM, T and I the mean full-gallery nDCG of one model under the three conditions.
 
     Source: "Do Composed Image Retrieval Benchmarks Require Multimodal Composition?" (arXiv 2605.14787). The ratio is
     taken between means over the queries, not query by query.
@@ -52,7 +52,7 @@ def comp_gap(multimodal: ArrayLike, text_only: ArrayLike, image_only: ArrayLike)
 
 
 def pool_comp_gap(gaps: Iterable[float]) -> float:
-    """Mean of the models' gaps; NaN when any of them is undefined, for a mean over the others is another pool's.
+    """Average the models' gaps; NaN when any of them is undefined, for a mean over the others is another pool's.
 
     Args:
         gaps: the gap of each model of the pool, as `comp_gap` returns it.

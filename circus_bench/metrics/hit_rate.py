@@ -1,4 +1,4 @@
-"""Hit rate at K: whether any target is among the first K."""
+"""Compute the hit rate at K, the share of queries with any target among the first K."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from circus_bench.metrics.ranks import Floats, Ranks
 
 
 def hit_rate(ranks: Ranks, k: int) -> Floats:
-    """[best rank <= K] per query: what papers on composed image retrieval call Recall@K.
+    """Compute [best rank <= K] per query: what papers on composed image retrieval call Recall@K.
 
     Args:
         ranks: the ranks of n_queries queries.

@@ -1,4 +1,4 @@
-"""Loading the `evaluate` modules that ship with the package, by name and without copying them."""
+"""Load the `evaluate` modules that ship with the package, by name and without copying them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reciprocal rank; its mean over queries is the MRR."""
+"""Compute the reciprocal rank; its mean over queries is the MRR."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from circus_bench.metrics.ranks import Floats, Ranks
 
 
 def reciprocal_rank(ranks: Ranks) -> Floats:
-    """1 / rank of a query's best target, over the whole gallery; 0 when none is retrieved.
+    """Compute 1 / rank of each query's best target, over the whole gallery; 0 when none is retrieved.
 
     Args:
         ranks: the ranks of n_queries queries.

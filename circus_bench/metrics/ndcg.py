@@ -1,4 +1,4 @@
-"""Normalised discounted cumulative gain over the whole gallery."""
+"""Compute the normalized discounted cumulative gain over the whole gallery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from circus_bench.metrics.ranks import Floats, Ranks
 
 
 def ndcg(ranks: Ranks, *, k: int | None = None) -> Floats:
-    """Sum of 1 / log2(1 + rank) over a query's targets, divided by its value for ranks 1 to the number of targets.
+    """Sum 1 / log2(1 + rank) over each query's targets, divided by the sum for ranks 1 to the number of targets.
 
     Gains are binary (Järvelin and Kekäläinen, 2002, with the usual log2 discount). The ideal counts all targets: one
     that is not in the gallery adds nothing above the line and its full share below.

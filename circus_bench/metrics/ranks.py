@@ -1,4 +1,4 @@
-"""The input of every metric: the ranks of each query's targets."""
+"""Hold the ranks of each query's targets, the input of every metric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.errors import FormatError, some
+from circus_bench.errors import FormatError, format_ids
 from circus_bench.metrics._checks import numbers
 
 Floats = NDArray[np.float64]
@@ -59,14 +59,14 @@ class Ranks:
         empty = np.flatnonzero(np.diff(offsets) == 0)
         if len(empty):
             raise FormatError(
-                f"queries without a target (indices {some(empty.tolist())}); "
+                f"queries without a target (indices {format_ids(empty.tolist())}); "
                 "leave them out, or give math.inf for a target that is not in the gallery"
             )
         wrong = ~(values >= 1)  # NaN compares false, so it is caught as well
         if wrong.any():
             queries = np.unique(np.searchsorted(offsets, np.flatnonzero(wrong), side="right") - 1)
             raise FormatError(
-                f"ranks below 1 or NaN, such as {values[wrong][0]} (query indices {some(queries.tolist())}); "
+                f"ranks below 1 or NaN, such as {values[wrong][0]} (query indices {format_ids(queries.tolist())}); "
                 "ranks count from 1, and math.inf is a target that is never retrieved"
             )
         values.flags.writeable = False
@@ -76,7 +76,7 @@ class Ranks:
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[float] | Floats | Ints]) -> Ranks:
-        """Make ranks from one list of target ranks per query.
+        """Build ranks from one list of target ranks per query.
 
         Raises:
             FormatError: see the class; also when a query's ranks are no list, or no numbers.
@@ -86,21 +86,25 @@ class Ranks:
             offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         except TypeError:
             bare = [index for index, row in enumerate(rows) if not hasattr(row, "__len__")]
-            raise FormatError(f"expected a list of ranks per query (query indices {some(bare)})") from None
+            raise FormatError(f"expected a list of ranks per query (query indices {format_ids(bare)})") from None
         flat: list[float] = list(chain.from_iterable(rows))
         return cls(numbers(flat, "ranks"), offsets)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same ranks in the same order."""
+        """Tell whether both hold the same ranks in the same order."""
         if not isinstance(other, Ranks):
             return NotImplemented
         return np.array_equal(self.values, other.values) and np.array_equal(self.offsets, other.offsets)
+
+    def __repr__(self) -> str:
+        """Name the counts rather than each rank."""
+        return f"Ranks({self.n_queries:,} queries, {len(self.values):,} targets)"
 
     __hash__ = None  # type: ignore[assignment]  # equal content cannot hash equal cheaply
 
     @property
     def n_queries(self) -> int:
-        """The number of queries; it may be 0."""
+        """Number of queries; it may be 0."""
         return len(self.offsets) - 1
 
     @property
@@ -114,15 +118,15 @@ class Ranks:
         return np.arange(1, len(self.values) + 1) - np.repeat(self.offsets[:-1], self.counts)
 
     def first(self) -> Floats:
-        """float64 [n_queries], the rank of each query's best target; inf when none is retrieved."""
+        """Find the rank of each query's best target, inf when none is retrieved: float64 [n_queries]."""
         return np.minimum.reduceat(self.values, self.offsets[:-1])
 
     def sums(self, rows: Floats) -> Floats:
-        """float64 [n_queries], the sum over each query's rows of float64 [n_rows]."""
+        """Sum float64 [n_rows] over the rows of each query: float64 [n_queries]."""
         return np.add.reduceat(rows, self.offsets[:-1])
 
     def ordered(self) -> Floats:
-        """float64 [n_rows], the ranks in rising order within each query.
+        """Sort the ranks in rising order within each query: float64 [n_rows].
 
         Raises:
             FormatError: two targets of a query share a finite rank, or more targets lie at or before a rank than it
@@ -141,7 +145,7 @@ class Ranks:
         shared[1:] |= np.isfinite(ranks[1:]) & (ranks[1:] == ranks[:-1]) & (query[1:] == query[:-1])
         if shared.any():
             raise FormatError(
-                f"two targets cannot share a rank (query indices {some(np.unique(query[shared]).tolist())})"
+                f"two targets cannot share a rank (query indices {format_ids(np.unique(query[shared]).tolist())})"
             )
         return ranks
 
@@ -162,5 +166,5 @@ def none_to_inf(lists: Iterable[Sequence[float | None] | None]) -> list[list[flo
     rows = list(lists)
     missing = [index for index, row in enumerate(rows) if row is None]
     if missing:
-        raise FormatError(f"queries have None in place of a list of ranks (indices {some(missing)})")
+        raise FormatError(f"queries have None in place of a list of ranks (indices {format_ids(missing)})")
     return [[math.inf if rank is None else rank for rank in row or ()] for row in rows]

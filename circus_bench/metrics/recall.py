@@ -1,4 +1,4 @@
-"""Recall at K: the share of the targets that are among the first K."""
+"""Compute recall at K, the share of the targets among the first K."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from circus_bench.metrics.ranks import Floats, Ranks
 
 
 def recall(ranks: Ranks, k: int) -> Floats:
-    """Share of a query's targets with a rank of at most K. Equal to the hit rate for queries with one target.
+    """Compute the share of each query's targets with a rank of at most K; the hit rate for queries with one target.
 
     The denominator is the number of targets, also where it exceeds K and where some are not in the gallery; this is
     trec_eval's `recall_K`.

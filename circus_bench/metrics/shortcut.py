@@ -1,4 +1,4 @@
-"""The min-rank label of a query: whether any model of the pool solves it from one modality alone."""
+"""Label queries by min-rank: shortcut if any model of the pool solves them from one modality alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from circus_bench.errors import CircusError, FormatError, some
+from circus_bench.errors import CircusError, FormatError, format_ids
 from circus_bench.metrics._checks import numbers, positive_int
 from circus_bench.metrics.ranks import Floats, Ints
 
@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 class Label(StrEnum):
-    """What the pool says of a query."""
+    """Label of a query by the ranks of the pool."""
 
     SHORTCUT = "shortcut"
     """Enough models retrieve a target from the text alone or from the image alone."""
@@ -28,16 +28,16 @@ class Label(StrEnum):
 
 
 class Shortcut(StrEnum):
-    """Which modality is the shortcut."""
+    """Modality that is the shortcut."""
 
     TEXT_ONLY = "text_only"
     IMAGE_ONLY = "image_only"
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ShortcutLabels:
-    """The labels of n_queries queries, and the evidence for them.
+    """Labels of n_queries queries, and the evidence for them.
 
     Attributes:
         labels: str [n_queries], values of `Label`.
@@ -69,8 +69,13 @@ class ShortcutLabels:
 
     @property
     def shortcut_free(self) -> Bools:
-        """The SF subset, composition_required and unresolved: bool [n_queries]."""
+        """Mask of the SF subset, composition_required and unresolved: bool [n_queries]."""
         return np.not_equal(self.labels, Label.SHORTCUT.value)
+
+    def __repr__(self) -> str:
+        """Name the counts rather than each query."""
+        counts = ", ".join(f"{label} {count:,}" for label, count in self.counts().items())
+        return f"ShortcutLabels({len(self.labels):,} queries, K = {self.k}: {counts})"
 
     def counts(self) -> dict[Label, int]:
         """Return the number of queries of each label, in the order of `Label`."""
@@ -175,7 +180,7 @@ def _best_ranks(values: ArrayLike, name: str) -> Floats:
     if wrong.any():
         queries = np.flatnonzero(wrong.any(axis=0)).tolist()
         raise FormatError(
-            f"{name}: ranks below 1 or NaN, such as {ranks[wrong][0]} (query indices {some(queries)}); "
+            f"{name}: ranks below 1 or NaN, such as {ranks[wrong][0]} (query indices {format_ids(queries)}); "
             "ranks count from 1, and math.inf is a target that is never retrieved"
         )
     return ranks

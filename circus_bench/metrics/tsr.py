@@ -1,4 +1,4 @@
-"""Test-set reliability: how surely the end of a judged candidate list holds negatives only."""
+"""Compute test-set reliability (TSR): the certainty that the end of a judged candidate list holds negatives only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.errors import FormatError, some
+from circus_bench.errors import FormatError, format_ids
 from circus_bench.metrics.ranks import Floats
 
 
 class Verdict(StrEnum):
-    """What a judge says of a candidate for a query."""
+    """Verdict of a judge on a candidate for a query."""
 
     NEGATIVE = "negative"
     POSITIVE = "positive"
@@ -25,7 +25,7 @@ Verdicts = Sequence[Sequence[str]] | NDArray[np.str_]
 
 
 def negative_share(verdicts: Verdicts) -> Floats:
-    """Share of the judges that call each candidate negative, 0 where fewer than half of them do.
+    """Compute the share of the judges that call each candidate negative, 0 where fewer than half of them do.
 
     All judges are in the denominator, also those that abstain: an abstention never makes a list look more reliable.
     (The RMIR paper is silent on abstentions; this is our choice.)
@@ -50,7 +50,7 @@ def negative_share(verdicts: Verdicts) -> Floats:
 
 
 def tsr(verdicts: Verdicts) -> float:
-    """Mean over i of the mean negative share of candidates i to K: RMIR's test-set reliability (CVPR 2026).
+    """Average over i the mean negative share of candidates i to K: RMIR's test-set reliability (CVPR 2026).
 
     Later candidates weigh more: a list that ends in sure negatives makes a missed positive beyond K unlikely. Lists of
     different length do not compare, for appended negatives raise the value.
@@ -90,5 +90,5 @@ def _table(verdicts: Verdicts) -> NDArray[np.str_]:
     words = set(table.ravel().tolist())
     unknown = sorted(words - set(Verdict), key=repr)
     if unknown:
-        raise FormatError(f"unknown verdicts {some(unknown)}; expected one of {[v.value for v in Verdict]}")
+        raise FormatError(f"unknown verdicts {format_ids(unknown)}; expected one of {[v.value for v in Verdict]}")
     return table

@@ -1,6 +1,6 @@
-"""What the embedders on a multimodal language model have in common: a prompt in, a hidden state out.
+"""Embed images and texts with a multimodal language model: a prompt in, a pooled hidden state out.
 
-A family is an `EmbedderFamily`: data, and one pure function that writes the prompt. Its encoder is an `Embedder`, which
+A family is an `EmbedderFamily`: data, and one pure function, the prompt template. Its encoder is an `Embedder`, which
 says how a batch becomes tensors (`tensors`) and, where a family does otherwise, what is run (`hidden_states`) and which
 tokens and states make the embedding (`pooled_tokens`, `pool`). Importing this module loads no torch.
 
@@ -20,24 +20,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from mteb.models.abs_encoder import AbsEncoder
-from mteb.types import PromptType
 
 from circus_bench.errors import EmbeddingError, FormatError
-from circus_bench.models.batches import columns, task_instruction
+from circus_bench.models.batches import BatchEncoder, columns
 
 if TYPE_CHECKING:
     import torch
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.types import BatchedInput
     from PIL.Image import Image
-    from torch.utils.data import DataLoader
 
 _logger = logging.getLogger(__name__)
 
 
 class Pooling(StrEnum):
-    """Which of the last hidden states becomes the embedding."""
+    """The pooling of the last hidden states into an embedding."""
 
     LAST = "last"
     """That of the last token which is not padding."""
@@ -46,14 +41,14 @@ class Pooling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One input, as the layout of a family sees it.
+class PromptInput:
+    """One input, as the prompt template of a family sees it.
 
     Attributes:
         is_query: a query, or else a document of the gallery.
         instruction: the benchmark's instruction; empty for documents and where there is none, as in the image-only
             condition.
-        has_image: whether there is an image, which the layout then writes as one placeholder.
+        has_image: whether there is an image, which the template then writes as one placeholder.
         text: the text; empty when there is none.
     """
 
@@ -63,8 +58,8 @@ class Item:
     text: str
 
     @property
-    def lines(self) -> str:
-        """The instruction and the text, a line each; empty when there is neither.
+    def query_text(self) -> str:
+        """The instruction and the text, one line each; empty when there is neither.
 
         So the CIRCUS paper joins them (matteoattimonelli/CIRCUS, retrieval/generate_retrieval_data.py); a family takes
         it where its authors show no composed query.
@@ -74,17 +69,17 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderFamily:
-    """What tells one family of embedders from another.
+    """All that tells one family of embedders from another.
 
     Attributes:
-        layout: writes the prompt of an item, with one placeholder if it has an image.
+        prompt_template: writes the prompt of an item, with one placeholder if it has an image.
         image_token: the placeholder.
         max_tokens: longer inputs lose the end of their text.
         pooling: see `Pooling`.
         padding_side: where the shorter inputs of a batch are padded.
     """
 
-    layout: Callable[[Item], str]
+    prompt_template: Callable[[PromptInput], str]
     image_token: str
     max_tokens: int = 32768
     pooling: Pooling = Pooling.LAST
@@ -92,7 +87,7 @@ class EmbedderFamily:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class LoadedModel:
     """A checkpoint in memory.
 
     Attributes:
@@ -106,19 +101,19 @@ class Parts:
     image_processor: Any
 
 
-class Embedder(AbsEncoder):
+class Embedder(BatchEncoder):
     """Images, texts or pairs of both to unit vectors.
 
     Args:
         family: see `EmbedderFamily`.
-        parts: the checkpoint.
+        loaded: the checkpoint.
     """
 
-    def __init__(self, family: EmbedderFamily, parts: Parts) -> None:
+    def __init__(self, family: EmbedderFamily, loaded: LoadedModel) -> None:
         self.family = family
-        self.model: Any = parts.model
-        self.tokenizer = parts.tokenizer
-        self.image_processor = parts.image_processor
+        self.model: Any = loaded.model
+        self.tokenizer = loaded.tokenizer
+        self.image_processor = loaded.image_processor
         self.image_token_id: int = self.tokenizer.convert_tokens_to_ids(family.image_token)
 
     @property
@@ -127,47 +122,15 @@ class Embedder(AbsEncoder):
         device: torch.device = self.model.device
         return device
 
-    def encode(
-        self,
-        inputs: DataLoader[BatchedInput],
-        *,
-        task_metadata: TaskMetadata | None = None,
-        hf_split: str = "",  # noqa: ARG002
-        hf_subset: str = "",  # noqa: ARG002
-        prompt_type: PromptType | None = None,
-        show_progress_bar: bool = False,
-        **kwargs: Any,  # noqa: ARG002
-    ) -> npt.NDArray[np.float32]:
-        """Embed every batch of a loader.
+    def embed_batch(self, batch: Mapping[str, Any], *, is_query: bool, instruction: str) -> npt.NDArray[np.float32]:
+        """Embed one batch; see `BatchEncoder.embed_batch`."""
+        images, texts = columns(batch)
+        pairs = zip(images, texts, strict=True)
+        return self.embed(
+            [PromptInput(is_query, instruction, image is not None, text) for image, text in pairs], images
+        )
 
-        Args:
-            inputs: batches with the key `image` (PIL images), `text`, or both.
-            task_metadata: its `prompt` is the instruction of queries; none is used when it has none.
-            hf_split: not used.
-            hf_subset: not used.
-            prompt_type: documents get no instruction of the task; whatever is not a document is a query.
-            show_progress_bar: whether to show a progress bar.
-            kwargs: not used; mteb passes the batch size, which the loader already has.
-
-        Returns:
-            float32 unit vectors, shape (inputs, dim).
-
-        Raises:
-            EmbeddingError: a batch has neither images nor texts, or an input cannot be shown to the model.
-        """
-        from tqdm import tqdm
-
-        is_query = prompt_type != PromptType.document
-        instruction = task_instruction(task_metadata) if is_query else ""
-        vectors = []
-        for batch in tqdm(inputs, desc="encoding", disable=not show_progress_bar):
-            images, texts = columns(batch)
-            pairs = zip(images, texts, strict=True)
-            items = [Item(is_query, instruction, image is not None, text) for image, text in pairs]
-            vectors.append(self.embed(items, images))
-        return np.concatenate(vectors)
-
-    def embed(self, items: Sequence[Item], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
+    def embed(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
         """Embed one batch.
 
         Args:
@@ -186,7 +149,7 @@ class Embedder(AbsEncoder):
         return unit
 
     @abstractmethod
-    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+    def tensors(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
         """Prepare one batch for the model.
 
         Returns:
@@ -206,8 +169,8 @@ class Embedder(AbsEncoder):
         states: torch.Tensor = backbone(**tensors, use_cache=False).last_hidden_state
         return states
 
-    def pooled_tokens(self, items: Sequence[Item], mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        """Which tokens `pool` takes the embedding from: all but padding, unless a family leaves out more.
+    def pooled_tokens(self, items: Sequence[PromptInput], mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """Mark the tokens that `pool` reads: all but padding, unless a family leaves out more.
 
         Args:
             items: the rows.
@@ -234,8 +197,8 @@ class Embedder(AbsEncoder):
         last = (mask * places).argmax(-1)
         return states[torch.arange(len(states), device=states.device), last]
 
-    def tokens(self, item: Item, image_tokens: int) -> list[int]:
-        """The token ids of an item, cut to the length that the model reads.
+    def tokens(self, item: PromptInput, image_tokens: int) -> list[int]:
+        """Tokenize the prompt of an item, cut to the length that the model reads.
 
         Args:
             item: what to show.
@@ -256,7 +219,7 @@ class Embedder(AbsEncoder):
         return ids
 
     def padded(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-        """Rows of token ids as `input_ids` and `attention_mask`, int64 [rows, most tokens]."""
+        """Pad rows of token ids to `input_ids` and `attention_mask`, int64 [rows, most tokens]."""
         import torch
 
         length = max(len(row) for row in rows)
@@ -269,7 +232,7 @@ class Embedder(AbsEncoder):
         return {"input_ids": ids, "attention_mask": mask}
 
     def on_device(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The same tensors where the model computes."""
+        """Move tensors to where the model computes."""
         return {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
     def check_image_token(self, configured: int) -> None:
@@ -284,8 +247,8 @@ class Embedder(AbsEncoder):
                 f"configuration says {configured}; they belong to different checkpoints"
             )
 
-    def _tokenized(self, item: Item) -> list[int]:
-        ids: list[int] = self.tokenizer(self.family.layout(item))["input_ids"]
+    def _tokenized(self, item: PromptInput) -> list[int]:
+        ids: list[int] = self.tokenizer(self.family.prompt_template(item))["input_ids"]
         if ids.count(self.image_token_id) != item.has_image:
             raise EmbeddingError(
                 f"the prompt of {item.text!r} has {ids.count(self.image_token_id)} image tokens instead of "
@@ -294,7 +257,7 @@ class Embedder(AbsEncoder):
         return ids
 
     def _shortened(self, text: str, excess: int) -> str:
-        """The text without its last tokens, `excess` in number."""
+        """Drop the last tokens of a text, `excess` in number."""
         offsets = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         if len(offsets) < excess:
             raise EmbeddingError(

@@ -1,43 +1,60 @@
-"""Reading a published checkpoint, from the Hub or a folder, without the code that comes with it."""
+"""Read a published checkpoint, from the Hub or a folder, without the code that comes with it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from circus_bench.errors import FormatError, some
+from circus_bench._typing import StrPath
+from circus_bench.errors import FormatError, format_ids
 
 if TYPE_CHECKING:
     import torch
 
 
+class CheckpointOptions(TypedDict, total=False):
+    """The keyword arguments of `Checkpoint`, and so of the loaders of our models."""
+
+    path: StrPath | None
+    device: str | None
+    dtype: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a checkpoint is.
+    """The place of a checkpoint.
 
     Attributes:
         name: the repository on the Hub, or a folder.
         revision: of the repository; its newest when None.
         path: a folder to read instead.
+        device: where its model computes; a GPU when None and there is one.
+        dtype: `bfloat16`, `float16` or `float32`; bfloat16 on a GPU and float32 on a CPU when None.
     """
 
     name: str
     revision: str | None = None
-    path: Path | None = None
+    path: StrPath | None = None
+    device: str | None = None
+    dtype: str | None = None
+
+    @property
+    def where(self) -> str:
+        """The folder that is read, or the repository."""
+        return self.name if self.path is None else fspath(self.path)
 
     @property
     def source(self) -> dict[str, Any]:
-        """What a `from_pretrained` of transformers is to be called with."""
-        if self.path is not None:
-            return {"pretrained_model_name_or_path": str(self.path)}
-        revision = {"revision": self.revision} if self.revision else {}
-        return {"pretrained_model_name_or_path": self.name, **revision}
+        """The arguments for a `from_pretrained` of transformers."""
+        revision = {"revision": self.revision} if self.revision and self.path is None else {}
+        return {"pretrained_model_name_or_path": self.where, **revision}
 
     def file(self, filename: str) -> Path:
-        """One file of the checkpoint, downloaded if need be.
+        """Find one file of the checkpoint, downloaded if need be.
 
         Raises:
             FormatError: the checkpoint has no such file, or cannot be reached.
@@ -45,40 +62,30 @@ class Checkpoint:
         from transformers.utils.hub import cached_file
 
         try:
-            found = cached_file(str(self.path or self.name), filename, revision=self.revision)
+            found = cached_file(self.where, filename, revision=self.revision)
         except OSError as error:
-            raise FormatError(f"{self.path or self.name}: cannot read {filename}: {error}") from error
+            raise FormatError(f"{self.where}: cannot read {filename}: {error}") from error
         if found is None:  # that is how it tells that a folder has no config.json
-            raise FormatError(f"{self.path or self.name}: there is no {filename}")
+            raise FormatError(f"{self.where}: there is no {filename}")
         return Path(found)
 
     def json(self, filename: str) -> dict[str, Any]:
-        """The content of a JSON file of the checkpoint."""
+        """Read a JSON file of the checkpoint."""
         content: dict[str, Any] = json.loads(self.file(filename).read_text(encoding="utf-8"))
         return content
 
-    def weights(
-        self,
-        model_class: Any,
-        config: Any,
-        *,
-        device: str | None = None,
-        dtype: str | None = None,
-        renamed: Mapping[str, str] | None = None,
-    ) -> Any:
-        """A model of a class with the weights of the checkpoint, in evaluation mode.
+    def weights(self, model_class: Any, config: Any, *, renamed: Mapping[str, str] | None = None) -> Any:
+        """Load the weights of the checkpoint into a model of a class, in evaluation mode.
 
         Args:
             model_class: of transformers.
             config: its configuration.
-            device: a GPU when None and there is one.
-            dtype: `bfloat16`, `float16` or `float32`; bfloat16 on a GPU and float32 on a CPU when None.
             renamed: patterns (regular expressions) of published names and what to put in their place.
 
         Raises:
             FormatError: the checkpoint lacks weights that the model has, or has them in another shape.
         """
-        where, kind = placement(device, dtype)
+        where, kind = placement(self.device, self.dtype)
         model, report = model_class.from_pretrained(
             **self.source,
             config=config,
@@ -93,14 +100,14 @@ class Checkpoint:
         if missing:
             # transformers fills them with random numbers and goes on.
             raise FormatError(
-                f"{self.path or self.name}: weights of {model_class.__name__} are missing or of another shape "
-                f"({some(missing)})"
+                f"{self.where}: weights of {model_class.__name__} are missing or of another shape "
+                f"({format_ids(missing)})"
             )
         return model.eval()
 
 
 def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
-    """Where a model computes, and in which precision; see `Checkpoint.weights`."""
+    """Choose the device and the dtype of a model; see `Checkpoint`."""
     import torch
 
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -1,4 +1,4 @@
-"""Merges a LoRA or DoRA adapter into the weights of a Qwen-VL model, from the files that the peft package writes.
+"""Merge a LoRA or DoRA adapter into the weights of a Qwen-VL model, from the files that the peft package writes.
 
 Doing it here rather than by peft saves a dependency, and a trap: transformers moved the layers of the language model in
 version 4.52, and peft goes on with a warning when the names in an older adapter fit no module, which leaves the base
@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from circus_bench.errors import FormatError, some
+from circus_bench.errors import FormatError, format_ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def merge_adapter(model: Any, adapter: Checkpoint) -> int:
     """Add an adapter to the weights of a model, in float32.
 
     A weight W becomes W + s B A, where s is alpha / r (arXiv:2106.09685), or alpha / sqrt(r) where the adapter is
-    rank-stabilised (arXiv:2312.03732). A DoRA adapter then gives each row the length that its magnitude vector says
+    rank-stabilized (arXiv:2312.03732). A DoRA adapter then gives each row the length that its magnitude vector says
     (arXiv:2402.09353).
 
     Args:
@@ -60,7 +60,7 @@ def merge_adapter(model: Any, adapter: Checkpoint) -> int:
     settings = adapter.json("adapter_config.json")
     strange = sorted(name for name, value in _NEUTRAL.items() if (settings.get(name) or value) != value)
     if strange:
-        raise FormatError(f"{adapter.path or adapter.name}: only peft can merge an adapter with the settings {strange}")
+        raise FormatError(f"{adapter.where}: only peft can merge an adapter with the settings {strange}")
     rank: int = settings["r"]
     scale: float = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
     file = _weights_file(adapter)
@@ -69,7 +69,7 @@ def merge_adapter(model: Any, adapter: Checkpoint) -> int:
     strangers = sorted(name for name in adapted if not hasattr(modules.get(name), "weight"))
     if strangers:
         raise FormatError(
-            f"{file}: the model has no such weights ({some(strangers)}); the adapter belongs to another model"
+            f"{file}: the model has no such weights ({format_ids(strangers)}); the adapter belongs to another model"
         )
     for name, parts in adapted.items():
         rows, columns = modules[name].weight.shape
@@ -101,7 +101,7 @@ def _weights_file(adapter: Checkpoint) -> Path:
 
 
 def _read(weights: Path) -> dict[str, dict[str, torch.Tensor]]:
-    """The parts of each adapted module, by the name that the module has in the model of today."""
+    """Read the parts of each adapted module, by the name that the module has in the model of today."""
     import torch
     from safetensors.torch import load_file
 
@@ -116,7 +116,7 @@ def _read(weights: Path) -> dict[str, dict[str, torch.Tensor]]:
         else:
             modules[_place(match["module"])][match["part"]] = tensor
     if strange or not modules:
-        raise FormatError(f"{weights}: expected the tensors of a LoRA adapter, found others ({some(strange)})")
+        raise FormatError(f"{weights}: expected the tensors of a LoRA adapter, found others ({format_ids(strange)})")
     return modules
 
 

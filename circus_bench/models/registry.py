@@ -1,4 +1,4 @@
-"""The models of published audits, what each needs, and whether this environment can run it.
+"""List the models of published audits, what each needs, and whether this environment can run it.
 
 The list itself is data: `pool.toml`, next to this module.
 """
@@ -17,11 +17,11 @@ from pathlib import Path
 from circus_bench.errors import CircusError
 
 _FILE = Path(__file__).with_name("pool.toml")
-_BYTES_A_PARAMETER = 2  # bfloat16
+_BYTES_PER_PARAMETER = 2  # bfloat16
 
 
 class PoolName(StrEnum):
-    """Which audit evaluated a model."""
+    """The audit that evaluated a model."""
 
     CIRCUS = "circus"
     """The eleven models of the CIRCUS paper, arXiv:2605.14787."""
@@ -60,7 +60,7 @@ class PoolModel:
     @property
     def memory(self) -> int:
         """Bytes of the weights in bfloat16, 0 for an API; activations come on top."""
-        return _BYTES_A_PARAMETER * self.parameters
+        return _BYTES_PER_PARAMETER * self.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Need:
 
 
 def pool(name: str | None = None) -> tuple[PoolModel, ...]:
-    """The models of a pool, or of all pools.
+    """List the models of a pool, or of all pools.
 
     Raises:
         CircusError: there is no such pool.
@@ -91,19 +91,19 @@ def pool(name: str | None = None) -> tuple[PoolModel, ...]:
         11
     """
     if name is None:
-        return _read()
+        return _read_pool()
     if name not in set(PoolName):
         raise CircusError(f"no pool {name!r}; there are: {', '.join(PoolName)}")
-    return tuple(model for model in _read() if name in model.pools)
+    return tuple(model for model in _read_pool() if name in model.pools)
 
 
 def pool_model(name: str) -> PoolModel:
-    """A model of the pool by its id, its title, or its name in the CIRCUS release.
+    """Find a model of the pool by its id, its title, or its name in the CIRCUS release.
 
     Raises:
         CircusError: there is none; names those that are close.
     """
-    named = {key: model for model in _read() for key in (model.circus_id, model.title, model.name) if key}
+    named = {key: model for model in _read_pool() for key in (model.circus_id, model.title, model.name) if key}
     if name not in named:
         close = difflib.get_close_matches(name, named, n=3, cutoff=0.4)
         raise CircusError(
@@ -113,7 +113,7 @@ def pool_model(name: str) -> PoolModel:
 
 
 def needs(model: PoolModel) -> tuple[Need, ...]:
-    """What a model needs, and what this environment has of it. Loads nothing and asks no server."""
+    """List what a model needs, and what this environment has of it. Loads nothing and asks no server."""
     found = []
     if model.memory:
         device, available = _memory()
@@ -130,7 +130,7 @@ def needs(model: PoolModel) -> tuple[Need, ...]:
 
 
 def size(n_bytes: int) -> str:
-    """A number of bytes for people.
+    """Format a number of bytes for people.
 
     Example:
         >>> size(16 * 2**30)
@@ -140,7 +140,7 @@ def size(n_bytes: int) -> str:
 
 
 @functools.cache
-def _read() -> tuple[PoolModel, ...]:
+def _read_pool() -> tuple[PoolModel, ...]:
     models = []
     for entry in tomllib.loads(_FILE.read_text(encoding="utf-8"))["model"]:
         lists = {"pools": tuple(map(PoolName, entry["pools"]))} | {key: tuple(entry[key]) for key in ("extras", "keys")}
@@ -150,7 +150,7 @@ def _read() -> tuple[PoolModel, ...]:
 
 @functools.cache
 def _memory() -> tuple[str, int]:
-    """The memory that a model would be loaded to, and its free bytes: of the freest GPU, or of the machine."""
+    """Find the memory that a model would be loaded to, and its free bytes: of the freest GPU, or of the machine."""
     import psutil  # type: ignore[import-untyped]
     import torch
 
@@ -160,7 +160,7 @@ def _memory() -> tuple[str, int]:
 
 
 def _missing(extra: str) -> list[str]:
-    """The requirements of an extra of circus-bench that are not installed in a version that it takes."""
+    """List the requirements of an extra of circus-bench that are not installed in a version that it takes."""
     from packaging.requirements import Requirement
 
     missing = []

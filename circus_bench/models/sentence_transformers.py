@@ -1,18 +1,18 @@
-"""Sentence-transformers models that read an image and a text at once, as encoders."""
+"""Load sentence-transformers models that read an image and a text at once, as encoders."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from circus_bench.errors import CircusError
-from circus_bench.models.spec import Choice, Fusion
+from circus_bench.models.spec import Fusion, ModelSpec
 
 if TYPE_CHECKING:
     from mteb.models import SentenceTransformerEncoderWrapper
 
 
-def load(
-    choice: Choice, *, revision: str | None = None, device: str | None = None
+def load_sentence_transformer(
+    spec: ModelSpec, *, revision: str | None = None, device: str | None = None
 ) -> SentenceTransformerEncoderWrapper:
     """Load a sentence-transformers model behind mteb's wrapper.
 
@@ -20,7 +20,7 @@ def load(
     `document`), if any; the instruction of a protocol is not shown to it.
 
     Args:
-        choice: which one.
+        spec: which one.
         revision: of the repository; its newest when None.
         device: such as `cpu` or `cuda:0`; the library's own choice when None.
 
@@ -31,21 +31,21 @@ def load(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.util import is_sentence_transformer_model
 
-    if not is_sentence_transformer_model(choice.source, revision=revision):
+    if not is_sentence_transformer_model(spec.source, revision=revision):
         # The library would load it all the same, and make up a mean over its tokens.
-        raise CircusError(f"{choice.source}: no modules.json, so this is no sentence-transformers model")
-    model: Any = SentenceTransformer(choice.source, revision=revision, device=device)
+        raise CircusError(f"{spec.source}: no modules.json, so this is no sentence-transformers model")
+    model: Any = SentenceTransformer(spec.source, revision=revision, device=device)
     if not model.supports(("image", "text")):
-        hint = f"; for one encoder an input, name a fusion: dual:{Fusion.MEAN}:{choice.source}"
+        hint = f"; for one encoder per input, name a fusion: dual:{Fusion.MEAN}:{spec.source}"
         raise CircusError(
-            f"{choice.source}: reads {', '.join(model.modalities)}, but not an image and a text at once"
+            f"{spec.source}: reads {', '.join(model.modalities)}, but not an image and a text at once"
             + (hint if model.supports("image") and model.supports("text") else "")
         )
     encoder = SentenceTransformerEncoderWrapper(model)
     encoder.mteb_model_meta = encoder.mteb_model_meta.model_copy(
         update={
-            "name": choice.name,
-            "revision": choice.revision(revision, file="modules.json"),
+            "name": spec.name,
+            "revision": spec.revision(revision, file="modules.json"),
             "modalities": ["text", "image"],  # mteb reads `text` off every model of the library
         }
     )

@@ -1,4 +1,4 @@
-"""Models that mteb's registry need not know, by name: `st:SOURCE` and `dual:FUSION:SOURCE`.
+"""Name models that mteb's registry need not know: `st:SOURCE` and `dual:FUSION:SOURCE`.
 
 SOURCE is a folder or a repository on the Hub. `st:` takes a sentence-transformers model that reads an image and a text
 at once; `dual:` takes one encoder for images and one for texts, such as CLIP or SigLIP, and says how their vectors are
@@ -17,7 +17,7 @@ from circus_bench.models.checkpoint import Checkpoint
 
 
 class Fusion(StrEnum):
-    """How the vector of an image and that of a text become one."""
+    """A fusion of the vectors of an image and of a text into one."""
 
     MEAN = "mean"
     """The mean of the two unit vectors: both have the same say."""
@@ -30,7 +30,7 @@ class Fusion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelSpec:
     """A model named by its source.
 
     Attributes:
@@ -49,7 +49,7 @@ class Choice:
         return f"{base}+{self.fusion or 'st'}"
 
     def revision(self, wanted: str | None, *, file: str) -> str | None:
-        """Which weights these are.
+        """Identify the weights.
 
         Args:
             wanted: the revision that was asked for.
@@ -70,14 +70,14 @@ class Choice:
         return parts[parts.index("snapshots") + 1] if "snapshots" in parts else wanted
 
 
-def parse(name: str) -> Choice | None:
-    """Read `st:SOURCE` or `dual:FUSION:SOURCE`; None for any other name.
+def parse_model_spec(name: str) -> ModelSpec | None:
+    """Parse `st:SOURCE` or `dual:FUSION:SOURCE`; None for any other name.
 
     Raises:
         CircusError: there is no such fusion, no source, or neither a folder nor a repository can have that name.
 
     Example:
-        >>> parse("dual:mean:openai/clip-vit-base-patch32").name
+        >>> parse_model_spec("dual:mean:openai/clip-vit-base-patch32").name
         'openai/clip-vit-base-patch32+mean'
     """
     scheme, _, rest = name.partition(":")
@@ -92,8 +92,8 @@ def parse(name: str) -> Choice | None:
             )
         fusion = Fusion(wanted)
     if not rest or (not Path(rest).is_dir() and (rest.count("/") != 1 or not all(rest.split("/")))):
-        raise CircusError(f"{name!r}: {rest!r} is neither a folder nor a name such as organisation/model")
-    return Choice(rest, fusion)
+        raise CircusError(f"{name!r}: {rest!r} is neither a folder nor a name such as organization/model")
+    return ModelSpec(rest, fusion)
 
 
 def _digest(folder: Path) -> str:

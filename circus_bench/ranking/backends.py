@@ -1,4 +1,4 @@
-"""What multiplies queries with a gallery: numpy or torch. `circus_bench.ranking.exact` compares what they give."""
+"""Multiply queries with a gallery in numpy or torch; `circus_bench.ranking.exact` compares the scores."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from circus_bench.ranking.exact import Floats, Ints, PairProducts, Pairs, Scores, computed
-from circus_bench.ranking.threads import WHOLE_PROCESS, allowed_threads, in_threads, numerical_libraries, spans_of
+from circus_bench.ranking.exact import BlockScores, ExactDot, Pairs, calibrated_scores
+from circus_bench.ranking.threads import PROCESS_LOCK, allowed_threads, chunk_slices, numerical_libraries, parallel_map
+from circus_bench.vectors import Floats, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -20,42 +21,42 @@ _COMPARED = 2**20  # scores at a time; fewer, and threads spend their time on ta
 
 
 class Backend(StrEnum):
-    """What computes the matrix products."""
+    """Library that computes the matrix products."""
 
     NUMPY = "numpy"
     TORCH = "torch"
 
 
 class Scorer(Protocol):
-    """Multiplies queries with a gallery that it holds."""
+    """Multiplier of queries with a gallery that it holds."""
 
-    def precision(self) -> AbstractContextManager[None]:
-        """The context in which products are taken, in full fp32. One thread of the process at a time is in one."""
+    def full_fp32(self) -> AbstractContextManager[None]:
+        """Enter the context in which products are taken in full fp32; one thread of the process at a time is in one."""
         ...
 
-    def scores(self, queries: Floats) -> Scores:
-        """The product with float32 [n, dim]; it may share memory with the next one."""
+    def scores(self, queries: Floats) -> BlockScores:
+        """Multiply float32 [n, dim] with the gallery; the result may share memory with the next one."""
         ...
 
 
-def scorer_of(gallery: Floats, *, backend: Backend, longest: float, device: str | None = None) -> Scorer:
-    """Make the scorer of a gallery.
+def scorer_of(gallery: Floats, *, backend: Backend, max_norm: float, device: str | None = None) -> Scorer:
+    """Create the scorer of a gallery.
 
     Args:
         gallery: float32 [n_gallery, dim].
         backend: `numpy`, or `torch` on `device`.
-        longest: length of its longest row; it bounds the rounding error of the products.
+        max_norm: norm of its longest row; it bounds the rounding error of the products.
         device: a torch device; the CPU by default.
     """
     if backend is Backend.TORCH:
-        return _TorchScorer(gallery, longest, device or "cpu")
-    return _NumpyScorer(gallery, longest)
+        return _TorchScorer(gallery, max_norm, device or "cpu")
+    return _NumpyScorer(gallery, max_norm)
 
 
-def given_scores(scores: Floats) -> Scores:
-    """Scores that are there already, and exact as they are: float32 [n_queries, n_gallery], no NaN."""
-    return Scores(
-        _NumpyBlock(scores, spans_of(scores.shape[1], allowed_threads())),
+def given_scores(scores: Floats) -> BlockScores:
+    """Wrap given scores, which are exact as they are: float32 [n_queries, n_gallery], no NaN."""
+    return BlockScores(
+        _NumpyBlock(scores, chunk_slices(scores.shape[1], allowed_threads())),
         exact=lambda rows, columns: scores[rows, columns],
         rounding=np.zeros(len(scores), np.float32),
         terms=0,
@@ -63,24 +64,24 @@ def given_scores(scores: Floats) -> Scores:
 
 
 class _NumpyScorer:
-    """Each thread multiplies and compares columns of its own, one product after another by itself.
+    """Multiplies and compares in numpy: each thread has columns of its own, one product after another.
 
     The threads of a BLAS library would keep the cores busy for a while after each product, waiting for the next.
     """
 
-    def __init__(self, gallery: Floats, longest: float) -> None:
+    def __init__(self, gallery: Floats, max_norm: float) -> None:
         self._gallery = gallery
-        self._longest = longest
-        self._pairs = PairProducts(gallery)
+        self._max_norm = max_norm
+        self._pairs = ExactDot(gallery)
         self._buffer = np.empty(0, np.float32)
-        self._spans = spans_of(len(gallery), allowed_threads())
+        self._chunks = chunk_slices(len(gallery), allowed_threads())
 
     @contextmanager
-    def precision(self) -> Iterator[None]:
-        with WHOLE_PROCESS, numerical_libraries().limit(limits=1):
+    def full_fp32(self) -> Iterator[None]:
+        with PROCESS_LOCK, numerical_libraries().limit(limits=1):
             yield
 
-    def scores(self, queries: Floats) -> Scores:
+    def scores(self, queries: Floats) -> BlockScores:
         shape = (len(queries), len(self._gallery))
         if self._buffer.size < shape[0] * shape[1]:
             self._buffer = np.empty(shape[0] * shape[1], np.float32)
@@ -90,14 +91,14 @@ class _NumpyScorer:
             with np.errstate(invalid="ignore", over="ignore"):  # whoever asked checks what came out
                 np.matmul(queries, self._gallery[columns].T, out=block[:, columns])
 
-        in_threads(multiply, self._spans)
-        return computed(_NumpyBlock(block, self._spans), self._pairs, queries, self._longest)
+        parallel_map(multiply, self._chunks)
+        return calibrated_scores(_NumpyBlock(block, self._chunks), self._pairs, queries, self._max_norm)
 
 
 class _NumpyBlock:
-    def __init__(self, block: Floats, spans: list[slice]) -> None:
+    def __init__(self, block: Floats, chunks: list[slice]) -> None:
         self._block = block
-        self._spans = spans
+        self._chunks = chunks
 
     def row(self, row: int) -> Floats:
         scores: Floats = self._block[row]
@@ -106,7 +107,7 @@ class _NumpyBlock:
     def at(self, rows: Ints, columns: Ints) -> Floats:
         return self._block[rows, columns]
 
-    def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
+    def count_and_collect(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
         m = low.shape[1]
 
         def compare(columns: slice) -> tuple[Ints, Ints, Ints]:
@@ -123,7 +124,7 @@ class _NumpyBlock:
             place, column = np.divmod(_joined(within), width)
             return above, place, columns.start + column
 
-        above, place, column = zip(*in_threads(compare, self._spans), strict=True)
+        above, place, column = zip(*parallel_map(compare, self._chunks), strict=True)
         order = np.argsort(_joined(place), kind="stable")
         return np.sum(above, axis=0), _joined(place)[order], _joined(column)[order]
 
@@ -133,7 +134,7 @@ class _NumpyBlock:
 
 
 def _rows(scores: Floats, rows: Ints) -> Floats:
-    """Some rows; not as a copy where they follow each other."""
+    """Select rows; not as a copy where they follow each other."""
     if np.all(np.diff(rows) == 1):
         return scores[rows[0] : rows[-1] + 1]
     return scores[rows]
@@ -144,7 +145,7 @@ def _joined(parts: Sequence[Ints]) -> Ints:
 
 
 def _best_of_row(scores: Floats, k: int, slack: np.float32) -> Ints:
-    """Columns of a row whose score is not lower than the k-th greatest minus the slack.
+    """Find the columns of a row whose score is not lower than the k-th greatest minus the slack.
 
     The k-th greatest of the maxima of disjoint groups bounds the k-th greatest score from below, so that only the few
     scores above that bound need to be partitioned.
@@ -163,18 +164,18 @@ def _best_of_row(scores: Floats, k: int, slack: np.float32) -> Ints:
 
 
 class _TorchScorer:
-    def __init__(self, gallery: Floats, longest: float, device: str) -> None:
+    def __init__(self, gallery: Floats, max_norm: float, device: str) -> None:
         self._device = device
-        self._longest = longest
-        self._pairs = PairProducts(gallery)
+        self._max_norm = max_norm
+        self._pairs = ExactDot(gallery)
         self._gallery = _tensor(gallery).to(device)
 
     @contextmanager
-    def precision(self) -> Iterator[None]:
-        """Full fp32 products: no TF32 on GPUs, no bf16 on CPUs, whatever the process had chosen."""
+    def full_fp32(self) -> Iterator[None]:
+        """Take full fp32 products: no TF32 on GPUs, no bf16 on CPUs, whatever the process had chosen."""
         import torch
 
-        with WHOLE_PROCESS:
+        with PROCESS_LOCK:
             chosen = torch.get_float32_matmul_precision()
             torch.set_float32_matmul_precision("highest")
             try:
@@ -183,13 +184,13 @@ class _TorchScorer:
             finally:
                 torch.set_float32_matmul_precision(chosen)
 
-    def scores(self, queries: Floats) -> Scores:
+    def scores(self, queries: Floats) -> BlockScores:
         block = _tensor(queries).to(self._device) @ self._gallery.T
-        return computed(_TorchBlock(block), self._pairs, queries, self._longest)
+        return calibrated_scores(_TorchBlock(block), self._pairs, queries, self._max_norm)
 
 
 def _tensor(vectors: Floats) -> torch.Tensor:
-    """A tensor on the memory of an array, which may be a read-only map of a file: nothing is written to it."""
+    """Wrap an array, which may be a read-only map of a file, in a tensor: nothing is written to it."""
     import torch
 
     with warnings.catch_warnings():
@@ -211,7 +212,7 @@ class _TorchBlock:
         scores: Floats = self._block[torch.from_numpy(rows), torch.from_numpy(columns)].cpu().numpy()
         return scores
 
-    def around(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
+    def count_and_collect(self, rows: Ints, *, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
         import torch
 
         limits = torch.from_numpy(np.stack([low, high])[..., None]).to(self._block.device)

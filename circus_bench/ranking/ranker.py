@@ -1,8 +1,9 @@
-"""Exact ranks in the whole gallery, and the top-k, in one streamed pass.
+"""Compute exact full-gallery ranks, and the top-k, in one streamed pass.
 
 A rank is found by counting, never by sorting: it does not depend on ids, on the order of the gallery or on k. Scores
-are compared exactly (see `circus_bench.ranking.exact`). Ties count against the model; see "Definitions" in
-docs/definitions.md.
+are compared exactly (see `circus_bench.ranking.exact`). Ties count against the model; see docs/definitions.md. It is
+our own code because retrieval evaluation libraries (trec_eval, ranx) rank the documents listed in a run and break ties
+by id, and vector search libraries return the top-k alone.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.distributed import ALONE, Processes
-from circus_bench.errors import CircusError, EmbeddingError, some
+from circus_bench.distributed import SINGLE_PROCESS, DistributedJob
+from circus_bench.errors import CircusError, EmbeddingError, format_ids
 from circus_bench.ranking.backends import Backend, Scorer, given_scores, scorer_of
-from circus_bench.ranking.exact import Scores
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from circus_bench.ranking.exact import BlockScores
+from circus_bench.vectors import Floats, Ints, unusable_rows
 
 UNREACHABLE = 0
 """The rank of a target that is not in the gallery."""
@@ -38,8 +37,8 @@ _MAX_ROWS = 1024  # beyond this the product gains no more speed
 _ROW_STEP = 32  # a product of 221 rows takes longer than one of 224
 
 
-class ReferencePlace(IntEnum):
-    """Where a query's reference stands relative to one target.
+class ReferencePosition(IntEnum):
+    """Position of a query's reference relative to one target, by score.
 
     `ABOVE` and `TIED` references are counted in the target's rank; `TIED` ones are also among its ties.
     """
@@ -53,7 +52,7 @@ class ReferencePlace(IntEnum):
 
 @dataclass(frozen=True)
 class Targets:
-    """What is to be ranked: one row per pair of a query and a gallery image, grouped by query.
+    """Pairs of a query and a gallery image to be ranked, one per row, grouped by query.
 
     Attributes:
         offsets: int64 [n_queries + 1]; the rows of query i are offsets[i] to offsets[i + 1].
@@ -80,12 +79,12 @@ class Targets:
         subsets: Sequence[Sequence[int]] | None = None,
         seed: int = 0,
     ) -> Targets:
-        """Make the rows from one list of gallery indices per query, and draw the null targets.
+        """Build the rows from one list of gallery indices per query, and draw the null targets.
 
         Args:
-            targets: for each query the gallery indices of its targets.
-            references: for each query that of its reference.
-            subsets: for each query those of its subset; none by default.
+            targets: gallery indices of the targets of each query.
+            references: gallery index of the reference of each query.
+            subsets: gallery indices of the subset of each query; none by default.
             seed: of the null targets.
         """
         offsets, index = _flat(targets)
@@ -99,17 +98,21 @@ class Targets:
         """int64 [n_rows], the query that each row belongs to."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
+    def __repr__(self) -> str:
+        """Name the counts rather than each row."""
+        return f"Targets({len(self.reference):,} queries, {len(self.index):,} rows)"
+
 
 @dataclass(frozen=True)
 class Ranking:
-    """The outcome for every row of `Targets`, and the top of the gallery for every query.
+    """Ranks for every row of `Targets`, and the top of the gallery for every query.
 
     Attributes:
         rank: int64 [n_rows], 1-based, reference kept, ties against the target; `UNREACHABLE` if not in the gallery.
         ties: int64 [n_rows], gallery images other than targets of the query with exactly the target's score.
-        reference: int8 [n_rows], `ReferencePlace` relative to the target.
+        reference: int8 [n_rows], `ReferencePosition` relative to the target.
         null_rank: int64 [n_rows], rank of the null target among all other images; `UNREACHABLE` without one.
-        null_reference: int8 [n_rows], `ReferencePlace` relative to the null target.
+        null_reference: int8 [n_rows], `ReferencePosition` relative to the null target.
         subset_rank: int64 [n_rows], rank among the query's subset without its reference, ties against the target;
             `UNREACHABLE` without a subset.
         top: int64 [n_queries, k], gallery indices by falling score, ties by gallery position.
@@ -128,19 +131,23 @@ class Ranking:
     top_score: Floats
     subset_top: Ints
 
+    def __repr__(self) -> str:
+        """Name the counts rather than each row."""
+        return f"Ranking({len(self.rank):,} rows, top {self.top_score.shape[1]} of {len(self.top_score):,} queries)"
+
 
 class Ranker:
-    """Ranks targets in one gallery by inner product (cosine when the rows are of unit length).
+    """Ranker of targets in one gallery by inner product (cosine when the rows are of unit length).
 
-    What takes long to set up is kept between calls: the gallery on its device, and the memory of the scores.
+    It keeps between calls what takes long to set up: the gallery on its device, and the memory of the scores.
 
     Args:
         gallery: float32 [n_gallery, dim]; a memory-mapped array is read once per block of queries.
         backend: `numpy`, or `torch` on `device`.
         device: a torch device such as `cuda`; the gallery must fit on it.
         memory: bytes that the block of scores may take.
-        longest: length of the longest gallery row, 1 for unit vectors; a pass over the gallery finds it when None.
-        processes: those that share the blocks of queries; every one of them has to call `rank`, and gets the whole.
+        max_norm: norm of the longest gallery row, 1 for unit vectors; a pass over the gallery finds it when None.
+        job: the processes that share the blocks of queries; every one has to call `rank`, and gets the whole.
 
     Raises:
         EmbeddingError: the gallery is not a non-empty float32 matrix.
@@ -153,21 +160,21 @@ class Ranker:
         backend: Backend = Backend.NUMPY,
         device: str | None = None,
         memory: int = DEFAULT_MEMORY,
-        longest: float | None = None,
-        processes: Processes = ALONE,
+        max_norm: float | None = None,
+        job: DistributedJob = SINGLE_PROCESS,
     ) -> None:
         _check_shape(gallery, "gallery embedding")
         self._gallery = np.ascontiguousarray(gallery)  # its rows are read one by one
         self._backend = backend
         self._device = device
         self._memory = memory
-        self._longest = longest
-        self._processes = processes
+        self._max_norm = max_norm
+        self._job = job
 
     @cached_property
     def _scorer(self) -> Scorer:
-        longest = self._longest or longest_of(self._gallery)
-        return scorer_of(self._gallery, backend=self._backend, longest=longest, device=self._device)
+        max_norm = self._max_norm or max_row_norm(self._gallery)
+        return scorer_of(self._gallery, backend=self._backend, max_norm=max_norm, device=self._device)
 
     def rank(
         self, queries: Floats, *, targets: Targets, top_k: int = 0, advance: Callable[[int], object] = lambda _: None
@@ -185,7 +192,7 @@ class Ranker:
             CircusError: an index is not in the gallery, a query lists a target twice, the memory does not hold the
                 scores of the smallest block, or another process failed.
         """
-        gallery, processes = self._gallery, self._processes
+        gallery, job = self._gallery, self._job
         check_embeddings(queries, "query")
         _check_targets(targets, len(gallery), top_k)
         if queries.shape[1] != gallery.shape[1] or len(queries) != len(targets.reference):
@@ -198,10 +205,10 @@ class Ranker:
 
         def rank_share() -> list[dict[str, NDArray[Any]]]:
             parts: list[dict[str, NDArray[Any]]] = []
-            own = processes.share(blocks)
+            own = job.share(blocks)
             if not own:
                 return parts
-            with self._scorer.precision():
+            with self._scorer.full_fp32():
                 for start, stop in own:
                     scores = self._scorer.scores(_padded(queries[start:stop]))
                     _check_gallery(gallery, scores.row(stop - start))
@@ -209,8 +216,8 @@ class Ranker:
                     advance(stop - start)
             return parts
 
-        shares = processes.everywhere("ranking", rank_share)
-        parts = [shares[block % processes.count][block // processes.count] for block in range(len(blocks))]
+        shares = job.run_on_all("ranking", rank_share)
+        parts = [shares[block % job.count][block // job.count] for block in range(len(blocks))]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return Ranking(**joined)
 
@@ -225,7 +232,7 @@ def rank_targets(
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
 ) -> Ranking:
-    """Rank every target in the whole gallery, once; see `Ranker`, which is for several sets of queries."""
+    """Rank every target in the whole gallery; see `Ranker`, which serves several sets of queries."""
     ranker = Ranker(gallery, backend=backend, device=device, memory=memory)
     return ranker.rank(queries, targets=targets, top_k=top_k)
 
@@ -249,16 +256,16 @@ def rank_scores(scores: Floats, *, targets: Targets, top_k: int = 0) -> Ranking:
     own = scores[targets.query, targets.index]
     unscored = targets.query[(targets.index != ABSENT) & ~np.isfinite(own)]
     if len(unscored):
-        raise EmbeddingError(f"targets without a finite score in the rows {some(unscored.tolist())}")
+        raise EmbeddingError(f"targets without a finite score in the rows {format_ids(unscored.tolist())}")
     if np.isnan(scores).any():
         scores = np.where(np.isnan(scores), np.float32(-np.inf), scores)
     return Ranking(**_rank_block(given_scores(scores), targets, 0, len(scores), top_k=min(top_k, scores.shape[1])))
 
 
 def null_targets(offsets: Ints, index: Ints, reference: Ints, *, seed: int = 0) -> Ints:
-    """Give each row the target of another query, by a seeded derangement of the rows.
+    """Draw for each row the target of another query, by a seeded derangement of the rows.
 
-    Ranked under this query such a target shows the chance level of this model on this gallery, hubs included. A query
+    Its rank under this query, the null rank, shows the chance level of the model on the gallery, hubs included. A query
     gets as many null targets as it has targets, all different, none of them a target or the reference of its own.
 
     Returns:
@@ -299,21 +306,14 @@ def check_embeddings(embeddings: Floats, kind: str) -> None:
     _refuse(unusable_rows(embeddings), kind)
 
 
-def unusable_rows(embeddings: Floats) -> Ints:
-    """Rows of a float32 matrix that cannot be scaled to unit length: NaN, infinite, zero, or too large to square."""
-    squares = np.einsum("ij,ij->i", embeddings, embeddings)
-    return np.flatnonzero(~np.isfinite(squares) | (squares == 0))
-
-
-def longest_of(gallery: Floats) -> float:
-    """Length of the longest row.
+def max_row_norm(gallery: Floats) -> float:
+    """Compute the norm of the longest row, and refuse rows that cannot be ranked.
 
     Raises:
-        EmbeddingError: a row holds NaN or infinity, has zero length, or is too long to be squared.
+        EmbeddingError: see `check_embeddings`.
     """
-    squares = np.einsum("ij,ij->i", gallery, gallery)
-    _refuse(np.flatnonzero(~np.isfinite(squares) | (squares == 0)), "gallery")
-    return math.sqrt(squares.max())
+    check_embeddings(gallery, "gallery")
+    return math.sqrt(np.einsum("ij,ij->i", gallery, gallery).max())
 
 
 def _check_shape(embeddings: Floats, kind: str) -> None:
@@ -323,7 +323,9 @@ def _check_shape(embeddings: Floats, kind: str) -> None:
 
 def _refuse(bad: Ints, kind: str) -> None:
     if len(bad):
-        raise EmbeddingError(f"{kind} embeddings are NaN, infinite or of zero length in rows {some(bad.tolist())}")
+        raise EmbeddingError(
+            f"{kind} embeddings are NaN, infinite or of zero length in rows {format_ids(bad.tolist())}"
+        )
 
 
 def _check_targets(targets: Targets, n_gallery: int, top_k: int) -> None:
@@ -340,16 +342,16 @@ def _check_targets(targets: Targets, n_gallery: int, top_k: int) -> None:
 
 
 def _check_gallery(gallery: Floats, probed: Floats) -> None:
-    """Refuse a gallery that cannot be ranked, by its products with the check row of a block.
+    """Refuse a gallery that cannot be ranked, judging by its products with the check row of a block.
 
     A row that is not finite has no finite product, and one of zero length the product 0. A pass over the gallery of its
     own would cost as much time as ranking a hundred queries.
     """
-    doubtful = np.flatnonzero(~np.isfinite(probed) | (probed == 0))
-    _refuse(doubtful[unusable_rows(gallery[doubtful])] if len(doubtful) else doubtful, "gallery")
+    suspects = np.flatnonzero(~np.isfinite(probed) | (probed == 0))
+    _refuse(suspects[unusable_rows(gallery[suspects])] if len(suspects) else suspects, "gallery")
 
 
-def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_k: int) -> dict[str, NDArray[Any]]:
+def _rank_block(scores: BlockScores, targets: Targets, start: int, stop: int, *, top_k: int) -> dict[str, NDArray[Any]]:
     rows = slice(targets.offsets[start], targets.offsets[stop])
     query = targets.query[rows] - start
     index, null = targets.index[rows], targets.null[rows]
@@ -371,14 +373,14 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
     place = _places(of_reference, own, reference, index)
     # A tied reference that is another target of the query is not among the ties; it counts if it comes first.
     sibling = _reference_rows(targets)[query + start]
-    tied_sibling = (place == ReferencePlace.TIED) & (sibling != ABSENT)
+    tied_sibling = (place == ReferencePosition.TIED) & (sibling != ABSENT)
     first = sibling < np.arange(rows.start, rows.stop)
-    place[tied_sibling & first] = ReferencePlace.ABOVE
-    place[tied_sibling & ~first] = ReferencePlace.BELOW
-    place[~reachable] = ReferencePlace.ABSENT
+    place[tied_sibling & first] = ReferencePosition.ABOVE
+    place[tied_sibling & ~first] = ReferencePosition.BELOW
+    place[~reachable] = ReferencePosition.ABSENT
 
     null_place = _places(of_reference, other, reference, null)
-    null_place[null == ABSENT] = ReferencePlace.ABSENT
+    null_place[null == ABSENT] = ReferencePosition.ABSENT
     top, top_score = scores.top(top_k, n_rows=stop - start)
     return {
         "rank": np.where(reachable, rank, UNREACHABLE),
@@ -394,13 +396,13 @@ def _rank_block(scores: Scores, targets: Targets, start: int, stop: int, *, top_
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Offsets and values of a list of lists."""
+    """Flatten a list of lists to offsets and values."""
     offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     return offsets, np.array([value for row in lists for value in row], np.int64)
 
 
-def _subset_ranks(scores: Scores, targets: Targets, rows: slice, query: Ints, own: Floats) -> Ints:
-    """Rank of each row's target among its query's subset; `query` counts from the first query of the block."""
+def _subset_ranks(scores: BlockScores, targets: Targets, rows: slice, query: Ints, own: Floats) -> Ints:
+    """Rank each row's target among its query's subset; `query` counts from the first query of the block."""
     of_query = targets.query[rows]
     sizes = np.diff(targets.subset_offsets)[of_query]
     row = np.repeat(np.arange(len(of_query)), sizes)
@@ -412,8 +414,8 @@ def _subset_ranks(scores: Scores, targets: Targets, rows: slice, query: Ints, ow
     return np.where((sizes > 0) & (targets.index[rows] != ABSENT), rank, UNREACHABLE)
 
 
-def _subset_top(scores: Scores, targets: Targets, start: int, stop: int) -> Ints:
-    """Each query's subset by falling score, without its reference."""
+def _subset_top(scores: BlockScores, targets: Targets, start: int, stop: int) -> Ints:
+    """Sort each query's subset by falling score, without its reference."""
     largest = int(np.diff(targets.subset_offsets).max(initial=0))
     top = np.full((stop - start, largest), ABSENT, np.int64)
     for query in range(start, stop) if largest else ():
@@ -425,7 +427,7 @@ def _subset_top(scores: Scores, targets: Targets, start: int, stop: int) -> Ints
 
 
 def _tied_siblings(query: Ints, own: Floats, reachable: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """How many other targets of the same query have exactly a row's score, before it and after it."""
+    """Count the other targets of the same query with exactly a row's score, before it and after it."""
     before, after = np.zeros(len(query), np.int64), np.zeros(len(query), np.int64)
     lag = 1
     while lag < len(query) and np.any(query[lag:] == query[:-lag]):
@@ -437,16 +439,16 @@ def _tied_siblings(query: Ints, own: Floats, reachable: NDArray[np.bool_]) -> tu
 
 
 def _places(of_reference: Floats, of_image: Floats, reference: Ints, image: Ints) -> NDArray[np.int8]:
-    place = np.full(len(of_image), ReferencePlace.BELOW, np.int8)
-    place[of_reference == of_image] = ReferencePlace.TIED
-    place[of_reference > of_image] = ReferencePlace.ABOVE
-    place[reference == image] = ReferencePlace.IS_TARGET
-    place[reference == ABSENT] = ReferencePlace.ABSENT
+    place = np.full(len(of_image), ReferencePosition.BELOW, np.int8)
+    place[of_reference == of_image] = ReferencePosition.TIED
+    place[of_reference > of_image] = ReferencePosition.ABOVE
+    place[reference == image] = ReferencePosition.IS_TARGET
+    place[reference == ABSENT] = ReferencePosition.ABSENT
     return place
 
 
 def _reference_rows(targets: Targets) -> Ints:
-    """For each query the row in which its reference is one of its own targets, or `ABSENT`: int64 [n_queries]."""
+    """Find for each query the row in which its reference is one of its own targets, or `ABSENT`: int64 [n_queries]."""
     rows = np.full(len(targets.reference), ABSENT, np.int64)
     hits = np.flatnonzero((targets.index == targets.reference[targets.query]) & (targets.index != ABSENT))
     rows[targets.query[hits]] = hits
@@ -454,7 +456,7 @@ def _reference_rows(targets: Targets) -> Ints:
 
 
 def block_rows(n_gallery: int, memory: int) -> int:
-    """How many rows of scores are in memory at a time.
+    """Compute the number of rows of scores in memory at a time.
 
     Raises:
         CircusError: the memory does not hold the scores of the smallest block.
@@ -476,7 +478,7 @@ def _blocks(n_queries: int, n_gallery: int, memory: int) -> list[tuple[int, int]
 
 
 def _padded(queries: Floats) -> Floats:
-    """A block's queries, and below them the check row.
+    """Append the check row to a block's queries.
 
     Zero rows fill a block up to `_MIN_ROWS`, and beyond to a multiple of `_ROW_STEP`.
     """

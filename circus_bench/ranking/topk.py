@@ -1,4 +1,4 @@
-"""The nearest gallery images of each query, for a panel of candidates to be judged. They give no ranks.
+"""Retrieve the nearest gallery images of each query, as candidates to be judged; they give no ranks.
 
 faiss is fast and exact enough to propose candidates, and no more: it rounds scores in its own way and orders ties as it
 comes across them. What it proposes is scored exactly, so that the outcome is the same without it. Ranks come from
@@ -12,14 +12,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from circus_bench.errors import CircusError
-from circus_bench.ranking.exact import PairProducts, certain_roundings, rounding_of
-from circus_bench.ranking.ranker import ABSENT, Targets, check_embeddings, longest_of, rank_targets
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from circus_bench.ranking.exact import ExactDot, rounding_of, worst_case_rounding
+from circus_bench.ranking.ranker import ABSENT, Targets, check_embeddings, max_row_norm, rank_targets
+from circus_bench.vectors import Floats, Ints
 
 
 def nearest(queries: Floats, gallery: Floats, *, k: int, device: str | None = None) -> tuple[Ints, Floats]:
@@ -48,14 +45,14 @@ def nearest(queries: Floats, gallery: Floats, *, k: int, device: str | None = No
         any_target = Targets.of([[0]] * len(queries), [ABSENT] * len(queries))  # the top does not depend on it
         ranking = rank_targets(queries, gallery, targets=any_target, top_k=k)
         return ranking.top, ranking.top_score
-    check_embeddings(gallery, "gallery")  # faiss passes over NaN in silence
     return _nearest_of_proposed(queries, gallery, k, device)
 
 
 def _nearest_of_proposed(queries: Floats, gallery: Floats, k: int, device: str | None) -> tuple[Ints, Floats]:
     """Score exactly what faiss proposes, and let it propose more where the k-th may lie beyond."""
-    products = PairProducts(gallery)
-    slack = 2 * certain_roundings(queries.shape[1]) * rounding_of(queries, longest_of(gallery))
+    products = ExactDot(gallery)
+    norm = max_row_norm(gallery)  # refuses NaN, too, which faiss passes over in silence
+    slack = 2 * worst_case_rounding(queries.shape[1]) * rounding_of(queries, norm)
     index, score = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
     open_ones, size = np.arange(len(queries)), k
     while len(open_ones):

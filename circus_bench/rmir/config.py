@@ -1,4 +1,7 @@
-"""The settings of the RMIR pipeline: the paper's values, and for what it leaves open a default that is said to be ours.
+"""Define the hyperparameters of the RMIR pipeline: the paper's values, and our defaults where it gives none.
+
+In every stage `model` is the model that is called, `temperature` that of its sampling, and `max_tokens` the most of a
+reply.
 
 Example:
     >>> Config().keep.confidence, Config().candidates.visual_k + Config().candidates.text_k
@@ -16,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from circus_bench._typing import StrPath
 from circus_bench.api.chat.shared import ProviderSettings
 from circus_bench.errors import FormatError
 from circus_bench.rmir.records import Category, Constraint
@@ -24,37 +28,35 @@ from circus_bench.rmir.settings_file import read_settings
 STRONG, LIGHT = "claude-sonnet-4-5", "claude-haiku-4-5"
 
 
-class Near(StrEnum):
-    """Which images of the collection count as near duplicates, by perceptual hash."""
+class DedupMode(StrEnum):
+    """Rule for near duplicates in the collection, by perceptual hash; exact duplicates are always dropped."""
 
     OFF = "off"
-    """None. Drawings on a plain ground share hashes without being alike."""
+    """No near duplicates. Drawings on a plain ground share hashes without being alike."""
     SAME_HASH = "same_hash"
-    """Those with the same hash."""
+    """Images with the same hash."""
     ONE_BIT = "one_bit"
-    """Those whose hashes differ in at most one bit."""
+    """Images whose hashes differ in at most one bit."""
 
 
-class Reading(StrEnum):
-    """How the reading grade of a query is measured."""
+class ReadabilityMetric(StrEnum):
+    """Measure of a query's reading grade."""
 
     TEXTSTAT = "textstat"
     """Flesch-Kincaid by `textstat`, which needs NLTK's pronouncing dictionary."""
     OFF = "off"
-    """Not at all."""
+    """No measure."""
 
 
-class Undecided(StrEnum):
-    """What becomes of a draft that passed every check but those without a usable verdict."""
+class UndecidedPolicy(StrEnum):
+    """Policy for a draft that passed every check but those without a usable verdict."""
 
     DROP = "drop"
-    """It is dropped."""
     PASS = "pass"  # noqa: S105  # no password
-    """It goes on."""
 
 
-class Side(StrEnum):
-    """Which text of a draft the indexes are searched with."""
+class SearchText(StrEnum):
+    """Text of a draft that the indexes are searched with."""
 
     ANSWER = "answer"
     """The description of an image that answers the question."""
@@ -62,13 +64,13 @@ class Side(StrEnum):
     """The question itself."""
 
 
-class Lists(StrEnum):
-    """Which candidates of the visual index TSR is computed on."""
+class TsrScope(StrEnum):
+    """Candidates of the visual index that TSR is computed on."""
 
     SURVIVING = "surviving"
-    """Those that stage 5 left: the list is about the pool as it is."""
+    """Candidates that stage 5 kept: the list is about the pool as it is."""
     JUDGED = "judged"
-    """All that were judged, with their doubts."""
+    """All candidates that were judged, with their doubts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,10 @@ class SeedSettings:
     Attributes:
         embedder: encoder of the images.
         clusters: how many; 0 takes every image, without clustering.
-        per_cluster: images drawn from each.
+        per_cluster: images sampled per cluster.
         iterations: of k-means.
-        seed: of k-means and of the draw.
-        near: which near duplicates are removed; exact ones always are.
+        seed: of k-means and of the sampling.
+        near: near duplicates that are dropped; exact ones always are.
     """
 
     embedder: str = "google/siglip2-so400m-patch14-384"
@@ -89,25 +91,17 @@ class SeedSettings:
     per_cluster: int = 10
     iterations: int = 20
     seed: int = 0
-    near: Near = Near.ONE_BIT
+    near: DedupMode = DedupMode.ONE_BIT
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateSettings:
-    """Stage 1. The paper: Claude Sonnet 4.5 at temperature 0.25, every image and category.
-
-    Attributes:
-        model: who writes.
-        temperature: of the sampling.
-        categories: which kinds of reasoning.
-        reading: how the reading grade is measured.
-        max_tokens: of a reply.
-    """
+    """Stage 1. The paper: Claude Sonnet 4.5 at temperature 0.25, every image and category."""
 
     model: str = STRONG
     temperature: float = 0.25
     categories: tuple[Category, ...] = tuple(Category)
-    reading: Reading = Reading.TEXTSTAT
+    reading: ReadabilityMetric = ReadabilityMetric.TEXTSTAT
     max_tokens: int = 1024
 
 
@@ -115,30 +109,19 @@ class GenerateSettings:
 class FilterSettings:
     """Stage 2. The paper: Claude Sonnet 4.5 at temperature 0, the three constraints.
 
-    Attributes:
-        model: who checks.
-        temperature: of the sampling.
-        constraints: each is checked by a question of its own.
-        undecided: what a check without a usable verdict means; unknown in the paper.
-        max_tokens: of a reply.
+    Each constraint is checked by a request of its own; the policy for undecided drafts is unknown in the paper.
     """
 
     model: str = STRONG
     temperature: float = 0.0
     constraints: tuple[Constraint, ...] = tuple(Constraint)
-    undecided: Undecided = Undecided.DROP
+    undecided: UndecidedPolicy = UndecidedPolicy.DROP
     max_tokens: int = 512
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionSettings:
-    """The descriptions that the text index searches, where the collection brings none. The paper's are unknown.
-
-    Attributes:
-        model: who describes.
-        temperature: of the sampling.
-        max_tokens: of a reply.
-    """
+    """Captions that the text index searches, where the collection brings none. The paper's are unknown."""
 
     model: str = LIGHT
     temperature: float = 0.0
@@ -154,25 +137,19 @@ class CandidateSettings:
         text: encoder of texts.
         visual_k: candidates from the visual index; `text_k` likewise. An image that both find is one candidate.
         text_k: candidates from the text index; 0 does without it, and without captions.
-        search: which text of the draft is looked for.
+        search: text of the draft that is searched with.
     """
 
     visual: str = "google/siglip2-so400m-patch14-384"
     text: str = "Qwen/Qwen3-Embedding-0.6B"
     visual_k: int = 10
     text_k: int = 10
-    search: Side = Side.ANSWER
+    search: SearchText = SearchText.ANSWER
 
 
 @dataclass(frozen=True, slots=True)
-class Panelist:
-    """One or more judges of the same kind.
-
-    Attributes:
-        model: who judges.
-        temperature: of the sampling.
-        samples: how many independent votes.
-    """
+class JudgeSpec:
+    """One or more LLM judges of the same kind, each an independent sample."""
 
     model: str
     temperature: float = 0.85
@@ -181,7 +158,7 @@ class Panelist:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A single vote's author."""
+    """An LLM judge that casts one vote per candidate."""
 
     model: str
     temperature: float
@@ -195,21 +172,21 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """Stage 4. The paper: one Claude Sonnet 4.5 and four Claude Haiku 4.5, all at temperature 0.85.
+    """Stage 4, the LLM-as-a-judge panel. The paper: one Claude Sonnet 4.5, four Claude Haiku 4.5, temperature 0.85.
 
     Attributes:
-        panel: who judges; they may come from several families.
-        seed: of the order in which a query's candidates are put before each judge.
+        panel: the judges; they may come from several families.
+        seed: of the order in which each judge sees a query's candidates.
         max_tokens: of a reply.
     """
 
-    panel: tuple[Panelist, ...] = (Panelist(STRONG), Panelist(LIGHT, samples=4))
+    panel: tuple[JudgeSpec, ...] = (JudgeSpec(STRONG), JudgeSpec(LIGHT, samples=4))
     seed: int = 0
     max_tokens: int = 512
 
     @property
     def judges(self) -> tuple[Judge, ...]:
-        """One a vote. Panelists of the same model and temperature go on counting samples."""
+        """One judge per vote. Entries of the same model and temperature go on counting samples."""
         found: list[Judge] = []
         for member in self.panel:
             first = sum(other.model == member.model and other.temperature == member.temperature for other in found)
@@ -218,12 +195,8 @@ class JudgeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepSettings:
-    """Stage 5. The paper: confidence 1.
-
-    Attributes:
-        confidence: least share of the judges that agree on a candidate which is kept.
-    """
+class ConsensusSettings:
+    """Stage 5: least share of the judges that agree on a candidate that is kept. The paper: 1."""
 
     confidence: float = 1.0
 
@@ -233,10 +206,10 @@ class SplitSettings:
     """Stage 7. The paper's threshold is unknown, but not how much of its queries is for testing: 1,634 of 8,321.
 
     Attributes:
-        threshold: queries with a TSR of at least this are for testing.
-        test_size: so many queries are, those of the highest TSR.
-        test_share: such a share of the queries is; unless one of the others is given.
-        lists: what TSR is computed on; unknown in the paper.
+        threshold: queries with a TSR of at least this go to the test split.
+        test_size: so many queries do, those of the highest TSR.
+        test_share: such a share of the queries does; unless one of the others is given.
+        lists: candidates that TSR is computed on; unknown in the paper.
         pad: fill short lists up with artificial negatives, as the paper does. They raise TSR.
         seed: of the order of queries with the same TSR.
     """
@@ -244,21 +217,22 @@ class SplitSettings:
     threshold: float | None = None
     test_size: int | None = None
     test_share: float = 0.196
-    lists: Lists = Lists.SURVIVING
+    lists: TsrScope = TsrScope.SURVIVING
     pad: bool = True
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionSettings:
-    """Where the images come from.
+    """Source of the images.
 
     Attributes:
-        images: a folder of image files, whose ids are their names without suffix, or an `images.parquet` that
-            `Benchmark.save` wrote. A path that is not absolute starts at the folder of the settings.
+        images: a folder of image files, whose ids are their names without suffix, a dataset folder
+            (`FOLDER#BENCHMARK`), or the `images.parquet` of a benchmark of version 0.1. A path that is not absolute
+            starts at the folder of the settings.
         captions: a file of descriptions with the columns `id` and `text` (JSON lines, JSON, CSV or parquet), likewise;
             empty when there is none.
-        version: to be changed when the picture behind an id is.
+        version: to be changed when the picture behind an id changes.
     """
 
     images: str = ""
@@ -268,11 +242,11 @@ class CollectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the work is done; nothing of it changes a result.
+    """Execution of the pipeline; nothing of it changes a result.
 
     Attributes:
         batch_size: rows that are worked on, and written, together.
-        threads: questions under way at once, in each process.
+        threads: concurrent requests per process.
         device: torch device of the encoders; their own choice when empty.
     """
 
@@ -283,7 +257,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that one benchmark is made by.
+    """Hyperparameters of one benchmark.
 
     Attributes:
         name: of the benchmark.
@@ -296,10 +270,10 @@ class Config:
         judge: stage 4.
         keep: stage 5.
         split: stage 7. Stage 6 has no settings.
-        run: how it is run.
-        providers: how the providers of models are used, by their names.
+        run: the execution.
+        providers: settings of the providers of models, by their names.
         prompts: template to `<name>@<version>`, where it is not to be the newest.
-        source: what is known of the images (license, image_license, images_redistributable, citation), JSON-able.
+        source: provenance of the images (license, image_license, images_redistributable, citation), JSON-able.
     """
 
     name: str = "rmir"
@@ -310,7 +284,7 @@ class Config:
     caption: CaptionSettings = field(default_factory=CaptionSettings)
     candidates: CandidateSettings = field(default_factory=CandidateSettings)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
-    keep: KeepSettings = field(default_factory=KeepSettings)
+    keep: ConsensusSettings = field(default_factory=ConsensusSettings)
     split: SplitSettings = field(default_factory=SplitSettings)
     run: RunSettings = field(default_factory=RunSettings)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
@@ -323,29 +297,29 @@ class Config:
             raise FormatError(f"RMIR settings: {'; '.join(wrong)}")
 
     @classmethod
-    def read(cls, path: Path) -> Config:
-        """Read a TOML file; what it does not mention keeps its default.
+    def read(cls, path: StrPath) -> Config:
+        """Read a TOML file; settings that it does not mention keep their defaults.
 
         Raises:
             FormatError: the file is missing or no TOML, or holds a setting that is unknown, of another type or out of
                 its range.
         """
-        made = read_settings(path, cls)
-        given = made.collection
+        path = Path(path)
+        config = read_settings(path, cls)
+        given = config.collection
         images, captions = (str(path.parent / place) if place else "" for place in (given.images, given.captions))
-        collection = dataclasses.replace(given, images=images, captions=captions)
-        return dataclasses.replace(made, collection=collection)
+        return dataclasses.replace(config, collection=dataclasses.replace(given, images=images, captions=captions))
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Every model that may be asked, each once."""
+        """Every model that may be called, each once."""
         captioner = [self.caption.model] if self.candidates.text_k else []
         panel = (member.model for member in self.judge.panel)
         return tuple(dict.fromkeys([self.generate.model, self.filter.model, *captioner, *panel]))
 
 
 def _rules(config: Config) -> list[tuple[str, bool]]:
-    """What has to hold, in words, and whether it does not."""
+    """List the rules of valid settings, in words, and whether each is broken."""
     seed, candidates, judge, split = config.seed, config.candidates, config.judge, config.split
     chosen = [split.threshold is not None, split.test_size is not None]
     temperatures = [config.generate.temperature, config.filter.temperature, config.caption.temperature]

@@ -1,7 +1,7 @@
-"""A dry run: how many calls, tokens, dollars and hours a pipeline takes. Nothing is read, called or encoded.
+"""Estimate the cost of a pipeline in a dry run: calls, tokens, dollars and hours. Nothing is read, called or encoded.
 
 Counts follow from the settings and from a few shares that only a real run can tell. Tokens are estimated from the
-prompts; pictures and replies have the sizes that are assumed. Encoding images and texts is not included.
+prompts; images and replies have the sizes that are assumed. Encoding images and texts is not included.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from circus_bench.api.chat.messages import Question
+from circus_bench.api.chat.messages import Request
 from circus_bench.api.chat.providers import ProviderSettings, price_of, split_model
-from circus_bench.api.chat.shared import estimate_of, usage_of
+from circus_bench.api.chat.shared import estimate_usage, token_usage
 from circus_bench.rmir.config import Config
 from circus_bench.rmir.pipeline import Stage
 from circus_bench.rmir.templates import Template, load_templates
@@ -22,13 +22,13 @@ PAPER_SEEDS = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What a dry run cannot know.
+    """Shares and sizes that a dry run assumes.
 
     Attributes:
         drafts: share of the images and categories that give a query; 1 is an upper limit.
         pass_filter: share of the drafts that pass stage 2. The paper drops about 40 %.
         overlap: share of the candidates that both indexes find, and that are judged once; 0 gives an upper limit.
-        captioned: share of the images that the collection brings a caption of.
+        captioned: share of the images that the collection brings a caption for.
         picture_tokens: of one image; 1,600 is the most that Claude counts.
         reply_tokens: of a reply: a reason of two sentences, or a question and a description.
         characters: of a query's text, and of a described answer.
@@ -44,17 +44,17 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What a stage asks of a model.
+class StageCost:
+    """Cost of a stage's calls of one model.
 
     Attributes:
         stage: the stage.
         model: the model.
-        calls: questions.
-        input_tokens: of all questions.
+        calls: number of requests.
+        input_tokens: of all requests.
         output_tokens: of all replies.
         usd: US dollars, or None when the price is not known.
-        hours: at the requests and tokens a minute that the settings allow.
+        hours: at the requests and tokens per minute that the settings allow.
     """
 
     stage: Stage
@@ -67,51 +67,51 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """A dry run's result.
+class CostEstimate:
+    """Cost estimate of a pipeline.
 
     Attributes:
         seeds: images that queries are made from.
-        assumptions: as they were given.
+        assumptions: of the estimate.
         batch: whether the vendors' batch prices were taken.
-        lines: one a stage and model.
+        lines: one per stage and model.
     """
 
     seeds: int
     assumptions: Assumptions
     batch: bool
-    lines: Sequence[Line]
+    lines: Sequence[StageCost]
 
     @property
     def calls(self) -> int:
-        """Of all stages."""
+        """Calls of all stages."""
         return sum(line.calls for line in self.lines)
 
     @property
     def usd(self) -> float | None:
-        """Of all stages, or None when a price is not known."""
+        """US dollars of all stages, or None when a price is not known."""
         known = [line.usd for line in self.lines if line.usd is not None]
         return sum(known) if len(known) == len(self.lines) else None
 
     @property
     def hours(self) -> float:
-        """Of all stages, one after the other; within a stage the models work at the same time."""
+        """Hours of all stages, one after the other; within a stage the models work at the same time."""
         slowest: dict[Stage, float] = {}
         for line in self.lines:
             slowest[line.stage] = max(line.hours, slowest.get(line.stage, 0))
         return sum(slowest.values())
 
 
-def forecast(
+def estimate_pipeline_cost(
     config: Config, *, seeds: int | None = None, assumptions: Assumptions | None = None, batch: bool = False
-) -> Forecast:
-    """Project a run.
+) -> CostEstimate:
+    """Estimate the cost of a run.
 
     Args:
         config: the settings.
         seeds: images that queries are made from; by default as many as the clusters give, or the paper's 500,000 where
             there are none.
-        assumptions: what only a real run can tell.
+        assumptions: shares and sizes that only a real run can tell.
         batch: take the prices of the vendors' batch endpoints.
 
     Raises:
@@ -121,14 +121,18 @@ def forecast(
     if seeds is None:
         seeds = config.seed.clusters * config.seed.per_cluster or PAPER_SEEDS
     lines = [
-        _line(stage, model, _usage(model, asked, assumed, batch=batch), config, calls=sum(n for _, n in asked))
-        for stage, model, asked in _questions(config, seeds, assumed)
+        _stage_cost(
+            stage, model, _usage(model, planned, assumed, batch=batch), config, calls=sum(n for _, n in planned)
+        )
+        for stage, model, planned in _planned_requests(config, seeds, assumed)
     ]
-    return Forecast(seeds, assumed, batch, lines)
+    return CostEstimate(seeds, assumed, batch, lines)
 
 
-def _questions(config: Config, seeds: int, assumed: Assumptions) -> list[tuple[Stage, str, list[tuple[Template, int]]]]:
-    """What each stage asks of each model: templates, and how often."""
+def _planned_requests(
+    config: Config, seeds: int, assumed: Assumptions
+) -> list[tuple[Stage, str, list[tuple[Template, int]]]]:
+    """List each stage's requests per model: templates, and their counts."""
     templates = load_templates(config.prompts)
     drafts = seeds * len(config.generate.categories) * assumed.drafts
     each = (config.candidates.visual_k + config.candidates.text_k) * (1 - assumed.overlap)
@@ -143,22 +147,22 @@ def _questions(config: Config, seeds: int, assumed: Assumptions) -> list[tuple[S
     return found + [(Stage.JUDGE, model, [(templates["judge"], candidates * n)]) for model, n in votes.items()]
 
 
-def _usage(model: str, asked: Sequence[tuple[Template, int]], assumed: Assumptions, *, batch: bool) -> Counter[str]:
-    """Tokens of some questions, in the units of the price list."""
+def _usage(model: str, planned: Sequence[tuple[Template, int]], assumed: Assumptions, *, batch: bool) -> Counter[str]:
+    """Estimate the tokens of requests, in the units of the price list."""
     total: Counter[str] = Counter()
-    for template, count in asked:
+    for template, count in planned:
         text = template.text + "x" * (assumed.characters * len(template.fields))
-        question = Question(model, template.id, text, schema=template.schema)
-        tokens, _ = estimate_of(question, template.images * assumed.picture_tokens).values()
-        usage = usage_of(model, (tokens, assumed.reply_tokens), batch=batch)
+        request = Request(model, template.id, text, schema=template.schema)
+        tokens, _ = estimate_usage(request, template.images * assumed.picture_tokens).values()
+        usage = token_usage(model, (tokens, assumed.reply_tokens), batch=batch)
         total.update({unit: count * amount for unit, amount in usage.items()})
     return total
 
 
-def _line(stage: Stage, model: str, usage: Counter[str], config: Config, *, calls: int) -> Line:
+def _stage_cost(stage: Stage, model: str, usage: Counter[str], config: Config, *, calls: int) -> StageCost:
     price = price_of(model, settings=config.providers)
     provider, _ = split_model(model, named=config.providers)
     pace = config.providers.get(provider) or ProviderSettings()
-    asked, replied = (round(amount) for amount in usage.values())
+    sent, replied = (round(amount) for amount in usage.values())
     minutes = max(calls / pace.requests_per_minute, usage.total() / pace.tokens_per_minute)
-    return Line(stage, model, calls, asked, replied, price.cost(usage) if price else None, minutes / 60)
+    return StageCost(stage, model, calls, sent, replied, price.cost(usage) if price else None, minutes / 60)

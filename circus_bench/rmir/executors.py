@@ -1,7 +1,7 @@
-"""Where the work of a stage is done: in threads of this process, or elsewhere (see `circus_bench.rmir.ray_executor`).
+"""Execute the tasks of a stage: in threads of this process, or elsewhere (see `circus_bench.rmir.ray_executor`).
 
-An engine does pieces of work in whatever order it likes. Each piece leaves a file, named after what it is made of, so
-that the outcome of a stage does not depend on the engine, and a piece that was lost with its worker is done again.
+An executor processes items in any order. Each item leaves a file, named after its content, so that the output of a
+stage does not depend on the executor, and an item that was lost with its worker is processed again.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from circus_bench.api.chat.messages import Asker
-from circus_bench.api.runtime import Meter, StoppedError
-from circus_bench.rmir.embedders import Embedder
+from circus_bench.api.chat.messages import ChatClient
+from circus_bench.api.runtime import Budget, StoppedError
+from circus_bench.rmir.embedders import EmbedderProtocol
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What the stages work with, in one process.
+class Resources:
+    """Resources of the stages in one process.
 
     Attributes:
         images: the collection: image id to the bytes of its file.
-        asker: puts questions to models.
-        embedder: the encoder of a name.
+        client: completes requests to models.
+        embedder: name to encoder.
         captions: image id to a description, as far as the collection brings some along.
-        meter: what the asker spends; None where nothing is charged.
-        version: of the collection. Images are known by their ids; it is to be changed when the picture behind an id is.
+        budget: of the client; None where nothing is charged.
+        version: of the collection. Images are known by their ids; change it when the picture behind an id changes.
     """
 
     images: Mapping[str, bytes]
-    asker: Asker
-    embedder: Callable[[str], Embedder]
+    client: ChatClient
+    embedder: Callable[[str], EmbedderProtocol]
     captions: Mapping[str, str] = field(default_factory=dict)
-    meter: Meter | None = None
+    budget: Budget | None = None
     version: str = ""
 
 
-Work = Callable[[Tools, T], object]
-"""Does one piece of work, and leaves its outcome in a file."""
+Task = Callable[[Resources, T], object]
+"""Processes one item, and leaves the output in a file."""
 
 
-class Engine(Protocol):
-    """Does work.
+class Executor(Protocol):
+    """Maps tasks over items.
 
     Attributes:
-        tools: those of this process.
+        resources: of this process.
     """
 
-    tools: Tools
+    resources: Resources
 
-    def do(self, work: Work[T], pieces: Sequence[T]) -> Iterator[T]:
-        """Do every piece; yields each when it is done.
+    def map(self, task: Task[T], items: Sequence[T]) -> Iterator[T]:
+        """Process every item, and yield each when it is done.
 
-        After a failure no further piece is begun; those under way are awaited.
+        After a failure no further item is begun; those under way are awaited.
 
         Raises:
             CircusError: the first failure.
@@ -63,40 +63,40 @@ class Engine(Protocol):
         ...
 
 
-class LocalEngine:
-    """Threads of this process.
+class LocalExecutor:
+    """Executor in threads of this process.
 
     Args:
-        tools: of this process; they have to stand being used by several threads.
-        threads: pieces under way at once. A few are enough, for an asker has threads of its own: while the last replies
-            of one piece are awaited, the next one is under way.
+        resources: of this process; several threads use them at once.
+        threads: items under way at once. A few are enough, for a client has threads of its own: while the last replies
+            of one item are awaited, the next one is under way.
     """
 
-    def __init__(self, tools: Tools, *, threads: int = 2) -> None:
-        self.tools = tools
+    def __init__(self, resources: Resources, *, threads: int = 2) -> None:
+        self.resources = resources
         self._threads = threads
 
-    def do(self, work: Work[T], pieces: Sequence[T]) -> Iterator[T]:
-        """See `Engine`."""
-        waiting = iter(pieces)
+    def map(self, task: Task[T], items: Sequence[T]) -> Iterator[T]:
+        """See `Executor`."""
+        waiting = iter(items)
         running: dict[Future[object], T] = {}
         failures: list[BaseException] = []
         with ThreadPoolExecutor(self._threads, thread_name_prefix="stage") as pool:
             while True:
-                while len(running) < self._threads and not failures and (piece := next(waiting, None)) is not None:
-                    running[pool.submit(work, self.tools, piece)] = piece
+                while len(running) < self._threads and not failures and (item := next(waiting, None)) is not None:
+                    running[pool.submit(task, self.resources, item)] = item
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    piece = running.pop(future)
+                    item = running.pop(future)
                     if error := future.exception():
                         failures.append(error)
                     else:
-                        yield piece
+                        yield item
         if failures:
             raise cause_of(failures)
 
 
 def cause_of(failures: Sequence[BaseException]) -> BaseException:
-    """The failure to report: the first one that is more than the consequence of another."""
+    """Choose the failure to report: the first one that is more than the consequence of another."""
     return next((error for error in failures if not isinstance(error, StoppedError)), failures[0])

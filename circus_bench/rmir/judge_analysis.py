@@ -1,7 +1,7 @@
-"""What the judges of stage 4 are worth: how often they accept, how far they agree, and what each does to the outcome.
+"""Analyze the LLM judges of stage 4: rates, inter-rater agreement, leave-one-out and the effect of model families.
 
 An abstention counts as one in the rates, and in the kept set, where it is a doubt; between two judges it is no vote to
-agree with. Intervals draw queries, not votes: the candidates of one query are alike.
+agree with. Confidence intervals resample queries, not votes: the candidates of one query are alike.
 """
 
 from __future__ import annotations
@@ -16,40 +16,37 @@ from numpy.typing import NDArray
 
 from circus_bench.audit.statistics import Estimate, ratio
 from circus_bench.errors import CircusError
-from circus_bench.rmir.records import Decision, Judged, Vote
-from circus_bench.rmir.stages.consensus import answered, keep, sum_up
+from circus_bench.io import to_plain
+from circus_bench.rmir.records import CandidateConsensus, JudgeDecision, Vote
+from circus_bench.rmir.stages.consensus import aggregate_votes, filter_by_consensus, positives_by_query
 from circus_bench.validation.agreement import Coefficient, RaterMatrix, Statistic, agreement, rater_matrix
 from circus_bench.validation.ratings import MISSING, Ratings
 
 Pair = tuple[str, str]
-_CATEGORIES = (Decision.ACCEPT.value, Decision.REJECT.value)
+_CATEGORIES = (JudgeDecision.ACCEPT.value, JudgeDecision.REJECT.value)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeRates:
-    """What a judge says of the candidates: shares that add up to 1; `n` counts queries."""
+    """Shares of a judge's verdicts, which add up to 1; `n` counts queries."""
 
     accept: Estimate
     reject: Estimate
     abstain: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        return {name: getattr(self, name).to_dict() for name in ("accept", "reject", "abstain")}
-
 
 def judge_rates(votes: Sequence[Vote]) -> dict[str, JudgeRates]:
-    """The rates of each judge, in the order of their first votes."""
+    """Compute the rates of each judge, in the order of their first votes."""
     queries = _queries(votes)
-    counts: dict[str, dict[Decision, NDArray[np.float64]]] = {}
+    counts: dict[str, dict[JudgeDecision, NDArray[np.float64]]] = {}
     for vote in votes:
-        of_judge = counts.setdefault(vote.judge, {decision: np.zeros(len(queries)) for decision in Decision})
+        of_judge = counts.setdefault(vote.judge, {decision: np.zeros(len(queries)) for decision in JudgeDecision})
         of_judge[vote.decision][queries[vote.query]] += 1
     return {
         judge: JudgeRates(
             *(
                 ratio(of_judge[decision], np.sum(list(of_judge.values()), axis=0))
-                for decision in (Decision.ACCEPT, Decision.REJECT, Decision.ABSTAIN)
+                for decision in (JudgeDecision.ACCEPT, JudgeDecision.REJECT, JudgeDecision.ABSTAIN)
             )
         )
         for judge, of_judge in counts.items()
@@ -57,27 +54,27 @@ def judge_rates(votes: Sequence[Vote]) -> dict[str, JudgeRates]:
 
 
 def vote_ratings(votes: Sequence[Vote]) -> Ratings:
-    """The votes as a table of candidates by judges; an abstention is a missing entry."""
+    """Tabulate the votes, candidates by judges; an abstention is a missing entry."""
     pairs = {pair: row for row, pair in enumerate(dict.fromkeys((vote.query, vote.image) for vote in votes))}
     judges = {judge: column for column, judge in enumerate(dict.fromkeys(vote.judge for vote in votes))}
     codes = np.full((len(pairs), len(judges)), MISSING, np.int16)
     for vote in votes:
-        if vote.decision is not Decision.ABSTAIN:
+        if vote.decision is not JudgeDecision.ABSTAIN:
             codes[pairs[vote.query, vote.image], judges[vote.judge]] = _CATEGORIES.index(vote.decision)
     return Ratings(tuple(map(" ".join, pairs)), tuple(judges), _CATEGORIES, codes)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptChange:
-    """What stage 5 keeps with fewer judges, held against the whole panel.
+class ConsensusChange:
+    """Output of stage 5 with fewer judges, compared with the whole panel.
 
     Attributes:
-        judges: how many are left.
+        judges: number of judges that are left.
         queries: with a positive.
         positives: kept pairs of query and image.
-        gained: of them those that the whole panel did not keep.
+        gained: of them those that the whole panel does not keep.
         lost: pairs that only the whole panel keeps.
-        deleted: images that are deleted everywhere.
+        deleted: images that are excluded everywhere.
     """
 
     judges: int
@@ -88,8 +85,8 @@ class KeptChange:
     deleted: int
 
 
-def leave_one_judge_out(votes: Sequence[Vote], *, confidence: float = 1.0) -> dict[str, KeptChange]:
-    """For each judge what is kept without it.
+def leave_one_judge_out(votes: Sequence[Vote], *, confidence: float = 1.0) -> dict[str, ConsensusChange]:
+    """Compute for each judge what the consensus keeps without it (leave-one-out).
 
     Raises:
         CircusError: there is one judge only.
@@ -101,28 +98,30 @@ def leave_one_judge_out(votes: Sequence[Vote], *, confidence: float = 1.0) -> di
     return {out: _change(votes, {*judges} - {out}, whole, confidence) for out in judges}
 
 
-def positives_of(votes: Sequence[Vote], *, confidence: float = 1.0) -> tuple[dict[str, list[str]], list[Judged]]:
+def positives_of(
+    votes: Sequence[Vote], *, confidence: float = 1.0
+) -> tuple[dict[str, list[str]], list[CandidateConsensus]]:
     """Run stage 5 on some votes.
 
     Returns:
         The positives of each query that has some, and all candidates that survive.
     """
-    survivors, _ = keep(sum_up(votes), confidence=confidence)
-    return answered(survivors), survivors
+    survivors, _ = filter_by_consensus(aggregate_votes(votes), confidence=confidence)
+    return positives_by_query(survivors), survivors
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyEffect:
-    """What families of judges have in common.
+    """Agreement within and between families of judges.
 
     Attributes:
         judges: family to the number of its judges.
         accept: family to the share of its votes that accept.
         within: share of equal votes, over pairs of judges of one family.
         between: the same over pairs of judges of different families.
-        contradicted: family to the share of what all its judges accept that no judge of another family accepts: what
-            may be a blind spot of one of them.
-        alone: family to what is kept when only it judges.
+        contradicted: family to the share of the pairs accepted by all its judges that no judge of another family
+            accepts: perhaps a blind spot of one of them.
+        alone: family to the output of stage 5 when only it judges.
     """
 
     judges: Mapping[str, int]
@@ -130,18 +129,7 @@ class FamilyEffect:
     within: Estimate
     between: Estimate
     contradicted: Mapping[str, Estimate]
-    alone: Mapping[str, KeptChange]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
-        return {
-            "judges": dict(self.judges),
-            "accept": {family: estimate.to_dict() for family, estimate in self.accept.items()},
-            "within": self.within.to_dict(),
-            "between": self.between.to_dict(),
-            "contradicted": {family: estimate.to_dict() for family, estimate in self.contradicted.items()},
-            "alone": {family: _as_dict(change) for family, change in self.alone.items()},
-        }
+    alone: Mapping[str, ConsensusChange]
 
 
 def family_effect(votes: Sequence[Vote], family_of: Callable[[str], str], *, confidence: float = 1.0) -> FamilyEffect:
@@ -161,7 +149,7 @@ def family_effect(votes: Sequence[Vote], family_of: Callable[[str], str], *, con
     if len(names) < 2:
         raise CircusError(f"the effect of families takes judges of two or more; all are of {names}")
     place = np.array([queries[query] for query, _ in dict.fromkeys((vote.query, vote.image) for vote in votes)])
-    accepts, given = ratings.codes == _CATEGORIES.index(Decision.ACCEPT), ratings.codes != MISSING
+    accepts, given = ratings.codes == _CATEGORIES.index(JudgeDecision.ACCEPT), ratings.codes != MISSING
     same, other = (_pairs_of_judges(families, equal=equal) for equal in (True, False))
     contradicted = {}
     for name in names:
@@ -187,41 +175,41 @@ def family_effect(votes: Sequence[Vote], family_of: Callable[[str], str], *, con
 
 @dataclass(frozen=True, slots=True)
 class JudgeReport:
-    """All of the above for one panel.
+    """Analysis of one LLM-as-a-judge panel.
 
     Attributes:
         rates: judge to its rates.
         agreement: coefficients over all judges.
         matrix: each judge with each other one.
-        leave_one_out: judge to what is kept without it.
+        leave_one_out: judge to the output of stage 5 without it.
         families: None where all judges are of one family.
     """
 
     rates: Mapping[str, JudgeRates]
     agreement: Mapping[Statistic, Coefficient]
     matrix: RaterMatrix
-    leave_one_out: Mapping[str, KeptChange]
+    leave_one_out: Mapping[str, ConsensusChange]
     families: FamilyEffect | None
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON; an undefined kappa is None."""
+        """Convert to strict JSON; an undefined kappa is None."""
         return {
-            "rates": {judge: rates.to_dict() for judge, rates in self.rates.items()},
-            "agreement": {statistic.value: found.to_dict() for statistic, found in self.agreement.items()},
+            "rates": to_plain(self.rates),
+            "agreement": to_plain(self.agreement),
             "pairs": [
                 {"judges": [self.matrix.raters[a], self.matrix.raters[b]], "shared": int(self.matrix.shared[a, b]),
                  "agreement": _number(self.matrix.agreement[a, b]), "kappa": _number(self.matrix.kappa[a, b])}
                 for a, b in itertools.combinations(range(len(self.matrix.raters)), 2)
             ],
-            "leave_one_out": {judge: _as_dict(change) for judge, change in self.leave_one_out.items()},
-            "families": self.families.to_dict() if self.families else None,
+            "leave_one_out": to_plain(self.leave_one_out),
+            "families": to_plain(self.families),
         }  # fmt: skip
 
 
 def judge_report(
     votes: Sequence[Vote], *, family_of: Callable[[str], str] | None = None, confidence: float = 1.0
 ) -> JudgeReport:
-    """Analyse the votes of a panel.
+    """Analyze the votes of a panel.
 
     Args:
         votes: stage 4's.
@@ -248,12 +236,12 @@ def _queries(votes: Iterable[Vote]) -> dict[str, int]:
 
 def _change(
     votes: Sequence[Vote], judges: Collection[str], whole: Mapping[str, Sequence[str]], confidence: float
-) -> KeptChange:
+) -> ConsensusChange:
     left = [vote for vote in votes if vote.judge in judges]
-    survivors, deleted = keep(sum_up(left), confidence=confidence)
-    found = answered(survivors)
+    survivors, deleted = filter_by_consensus(aggregate_votes(left), confidence=confidence)
+    found = positives_by_query(survivors)
     before, after = _pairs(whole), _pairs(found)
-    return KeptChange(len(judges), len(found), len(after), len(after - before), len(before - after), len(deleted))
+    return ConsensusChange(len(judges), len(found), len(after), len(after - before), len(before - after), len(deleted))
 
 
 def _pairs(positives: Mapping[str, Sequence[str]]) -> set[Pair]:
@@ -268,24 +256,20 @@ def _pairs_of_judges(families: NDArray[np.str_], *, equal: bool) -> list[tuple[i
 def _agreement(
     codes: NDArray[np.int16], pairs: Sequence[tuple[int, int]], place: NDArray[np.int64], n_queries: int
 ) -> Estimate:
-    """Share of equal votes of some pairs of judges, where both voted."""
+    """Compute the share of equal votes of some pairs of judges, where both voted."""
     a, b = ([pair[side] for pair in pairs] for side in (0, 1))
     both = (codes[:, a] != MISSING) & (codes[:, b] != MISSING)
     return _share(both & (codes[:, a] == codes[:, b]), both, place, n_queries)
 
 
 def _share(parts: NDArray[Any], wholes: NDArray[Any], place: NDArray[np.int64], n_queries: int) -> Estimate:
-    """Candidates (and judges) summed up by query: bool [n_candidates, ...] each, and each candidate's query."""
+    """Compute a share of candidates (and judges) by query: bool [n_candidates, ...] each, each candidate's query."""
 
     def summed(values: NDArray[Any]) -> NDArray[np.float64]:
         of_candidate = values.reshape(len(values), -1).sum(axis=1)
         return np.bincount(place, of_candidate, minlength=n_queries).astype(np.float64)
 
     return ratio(summed(parts), summed(wholes))
-
-
-def _as_dict(change: KeptChange) -> dict[str, int]:
-    return {name: getattr(change, name) for name in KeptChange.__slots__}
 
 
 def _number(value: float) -> float | None:

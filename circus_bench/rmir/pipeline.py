@@ -1,8 +1,8 @@
-"""All stages in their order, each run when its outcome is not there yet.
+"""Run the stages in their order, each when its output is not cached yet.
 
-What a stage makes lies in a folder that is named after everything it depends on: see `circus_bench.rmir.stage_cache`. So a
-changed prompt or setting runs again what depends on it and nothing else, and a run that was killed goes on with the
-batch, and within it with the question, that it had come to.
+The output of a stage lies in a folder that is named after everything it depends on: see
+`circus_bench.rmir.stage_cache`. So a changed prompt or setting reruns what depends on it and nothing else, and a run
+that was killed goes on with the batch, and within it with the request, that it had come to.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from circus_bench.api.runtime import Meter
+from circus_bench._typing import StrPath
+from circus_bench.api.runtime import Budget
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.errors import CircusError
 from circus_bench.images import ParquetImages
 from circus_bench.rmir import steps
-from circus_bench.rmir.config import Config, Side
-from circus_bench.rmir.embedders import Floats, Role
-from circus_bench.rmir.executors import Engine, Work
+from circus_bench.rmir.config import Config, SearchText
+from circus_bench.rmir.embedders import Floats, PromptRole
+from circus_bench.rmir.executors import Executor, Task
 from circus_bench.rmir.records import (
-    Assigned,
     Candidate,
+    CandidateConsensus,
     Caption,
     Check,
-    Deleted,
     Draft,
+    DroppedImage,
+    ExcludedImage,
+    FailedRequest,
     Index,
-    Judged,
     PoolImage,
-    Removed,
+    ScannedImage,
     Seed,
-    Unanswered,
+    SplitAssignment,
     Vote,
 )
-from circus_bench.rmir.stage_cache import Batch, StageFolder, batches_of
+from circus_bench.rmir.stage_cache import StageBatch, StageFolder, batches_of
 from circus_bench.rmir.stages import candidates, caption, consensus, filter, generate, judge, pool, seed, split  # noqa: A004
-from circus_bench.rmir.templates import Template, load_templates
+from circus_bench.rmir.templates import load_templates
+from circus_bench.vectors import to_unit_length
 
 T = TypeVar("T")
 
-_SHARD = (
-    1024  # inputs that are encoded, and stored, together; not a setting, for vectors may depend on their neighbours
-)
+_SHARD = 1024
+"""Inputs that are encoded, and stored, together; not a setting, for vectors may depend on their neighbors."""
 
 
 class Stage(StrEnum):
-    """The steps of the pipeline, in the order in which they are run."""
+    """Steps of the pipeline, in the order in which they are run."""
 
-    LOOK = "look"
+    SCAN = "look"
     """Stage 0: every image is decoded."""
     SEED = "seed"
     """Stage 0."""
@@ -78,48 +78,50 @@ class Stage(StrEnum):
     """Stage 7."""
 
 
-KINDS: Mapping[Stage, tuple[type[Any], ...]] = {
-    Stage.LOOK: (seed.Seen,),
-    Stage.SEED: (Removed, Seed),
-    Stage.GENERATE: (Unanswered, Draft),
-    Stage.FILTER: (Check, Draft),
-    Stage.CAPTION: (Unanswered, Caption),
-    Stage.CANDIDATES: (Candidate,),
-    Stage.JUDGE: (Vote, Judged),
-    Stage.KEEP: (Deleted, Judged),
-    Stage.POOL: (PoolImage,),
-    Stage.SPLIT: (Assigned,),
-}
-"""The rows that each stage makes."""
+@dataclass(frozen=True)
+class StageSpec:
+    """Specification of a stage.
 
-INPUTS: Mapping[Stage, tuple[Stage, ...]] = {
-    Stage.LOOK: (),
-    Stage.SEED: (Stage.LOOK,),
-    Stage.GENERATE: (Stage.SEED,),
-    Stage.FILTER: (Stage.GENERATE,),
-    Stage.CAPTION: (Stage.SEED,),
-    Stage.CANDIDATES: (Stage.FILTER, Stage.CAPTION),
-    Stage.JUDGE: (Stage.CANDIDATES,),
-    Stage.KEEP: (Stage.JUDGE,),
-    Stage.POOL: (Stage.KEEP,),
-    Stage.SPLIT: (Stage.POOL,),
+    Attributes:
+        inputs: stages that it depends on directly.
+        kinds: of the rows that it makes.
+        version: of its code.
+        step: for a batch; None where a stage needs all rows at once.
+    """
+
+    inputs: tuple[Stage, ...]
+    kinds: tuple[type[Any], ...]
+    version: int
+    step: steps.StageStep | None = None
+
+
+SPECS: Mapping[Stage, StageSpec] = {
+    Stage.SCAN: StageSpec((), (ScannedImage,), seed.VERSION, steps.scan_step),
+    Stage.SEED: StageSpec((Stage.SCAN,), (DroppedImage, Seed), seed.VERSION),
+    Stage.GENERATE: StageSpec((Stage.SEED,), (FailedRequest, Draft), generate.VERSION, steps.generate_step),
+    Stage.FILTER: StageSpec((Stage.GENERATE,), (Check, Draft), filter.VERSION, steps.filter_step),
+    Stage.CAPTION: StageSpec((Stage.SEED,), (FailedRequest, Caption), caption.VERSION, steps.caption_step),
+    Stage.CANDIDATES: StageSpec((Stage.FILTER, Stage.CAPTION), (Candidate,), candidates.VERSION),
+    Stage.JUDGE: StageSpec((Stage.CANDIDATES,), (Vote, CandidateConsensus), judge.VERSION, steps.judge_step),
+    Stage.KEEP: StageSpec((Stage.JUDGE,), (ExcludedImage, CandidateConsensus), consensus.VERSION),
+    Stage.POOL: StageSpec((Stage.KEEP,), (PoolImage,), pool.VERSION),
+    Stage.SPLIT: StageSpec((Stage.POOL,), (SplitAssignment,), split.VERSION),
 }
-"""What each stage depends on, besides what that depends on."""
 
 Watch = Callable[[str, int, int], object]
-"""Told of the rows, or images, of a stage or another step: its name, how many are done, and how many there are."""
+"""Progress callback: name of a stage or another step, rows or images that are done, and their total."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a stage is.
+class StageProgress:
+    """Progress of a stage.
 
     Attributes:
-        stage: which one.
+        stage: the stage.
         key: of its folder.
-        done: whether its outcome is there.
-        rows: how many there are, by kind.
-        batches: finished ones of a stage that is under way, and how many there are; None where that is not known.
+        done: whether its output is complete.
+        rows: number of rows per kind.
+        batches: finished ones of a stage that is under way, and their total; None where that is not known.
     """
 
     stage: Stage
@@ -130,52 +132,52 @@ class Progress:
 
 
 class Pipeline:
-    """One benchmark in the making.
+    """Pipeline that makes one benchmark.
 
     Args:
-        config: the settings.
-        root: folder of the outcomes. Several configurations may share it; what they have in common is made once.
-        engine: does the work.
-        watch: told of the progress.
+        config: the hyperparameters.
+        root: folder of the outputs. Several configurations may share it; stages that they have in common run once.
+        executor: maps tasks over batches.
+        watch: called with the progress.
 
     Attributes:
-        config: the settings.
-        root: folder of the outcomes.
-        watch: told of the progress.
+        config: the hyperparameters.
+        root: folder of the outputs.
+        watch: called with the progress.
     """
 
-    def __init__(self, config: Config, root: Path, engine: Engine, *, watch: Watch = lambda *_: None) -> None:
+    def __init__(self, config: Config, root: StrPath, executor: Executor, *, watch: Watch = lambda *_: None) -> None:
         self.config = config
-        self.root = root
-        self._engine = engine
+        self.root = Path(root)
+        self._executor = executor
         self.watch = watch
         self._templates = load_templates(config.prompts)
         self._folders: dict[Stage, StageFolder] = {}
 
     @property
-    def meter(self) -> Meter | None:
-        """What is spent in this run; None where nothing is charged."""
-        return self._engine.tools.meter
+    def budget(self) -> Budget | None:
+        """Budget of this run; None where nothing is charged."""
+        return self._executor.resources.budget
 
     @property
     def images(self) -> Mapping[str, bytes]:
         """The collection."""
-        return self._engine.tools.images
+        return self._executor.resources.images
 
     def folder(self, stage: Stage) -> StageFolder:
-        """Where the outcome of a stage lies, or will."""
+        """Return the output folder of a stage."""
         if stage not in self._folders:
             about = {
-                "version": _VERSIONS[stage],
+                "version": SPECS[stage].version,
                 "settings": self._settings(stage),
-                "templates": {name: self._templates[name].digest for name in self._asks(stage)},
-                "inputs": {of.value: self.folder(of).key for of in INPUTS[stage]},
+                "templates": {name: self._templates[name].digest for name in self._template_names(stage)},
+                "inputs": {of.value: self.folder(of).key for of in SPECS[stage].inputs},
             }
-            self._folders[stage] = StageFolder(self.root, stage, KINDS[stage], about)
+            self._folders[stage] = StageFolder(self.root, stage, SPECS[stage].kinds, about)
         return self._folders[stage]
 
     def rows(self, stage: Stage, kind: type[T]) -> list[T]:
-        """The rows of a kind that a stage made.
+        """Load the rows of a kind that a stage made.
 
         Raises:
             FormatError: the stage was not run to its end.
@@ -183,11 +185,11 @@ class Pipeline:
         return self.folder(stage).rows(kind)
 
     def run(self, last: Stage = Stage.SPLIT) -> None:
-        """Run a stage and all that it depends on, as far as their outcomes are not there.
+        """Run a stage and all that it depends on, as far as their outputs are not cached.
 
         Raises:
-            BudgetError: the budget is used up. What was answered is kept; a repeated run goes on.
-            CircusError: a stage cannot be done.
+            BudgetError: the budget is used up. Completions are cached; a repeated run goes on.
+            CircusError: a stage cannot be run.
         """
         at_once = {
             Stage.SEED: self._run_seed,
@@ -198,48 +200,48 @@ class Pipeline:
         }
         for stage in Stage:
             if stage in needed(last) and not self.folder(stage).is_done:
-                if stage in at_once:
-                    at_once[stage]()
+                if step := SPECS[stage].step:
+                    self._run_in_batches(stage, step)
                 else:
-                    self._run_in_batches(stage)
+                    at_once[stage]()
 
-    def progress(self) -> list[Progress]:
-        """How far every stage is; nothing is run or asked."""
+    def progress(self) -> list[StageProgress]:
+        """Report the progress of every stage; nothing is run or requested."""
         return [self._progress(stage) for stage in Stage]
 
-    def batches(self, stage: Stage) -> list[Batch]:
-        """The batches of a stage that is done in batches; its inputs have to be there.
+    def batches(self, stage: Stage) -> list[StageBatch]:
+        """Cut the inputs of a stage that runs in batches; the stages before it have to be done.
 
         Raises:
             FormatError: they are not.
         """
         return batches_of(self._items(stage), self.config.run.batch_size)
 
-    def _progress(self, stage: Stage) -> Progress:
+    def _progress(self, stage: Stage) -> StageProgress:
         folder = self.folder(stage)
         ready = all(self.folder(of).is_done for of in needed(stage) - {stage})
         batches = None
-        if stage in IN_BATCHES and ready and not folder.is_done:
+        if SPECS[stage].step and ready and not folder.is_done:
             given = self.batches(stage)
             batches = (sum(map(folder.holds, given)), len(given))
-        return Progress(stage, folder.key, folder.is_done, folder.counts, batches)
+        return StageProgress(stage, folder.key, folder.is_done, folder.counts, batches)
 
     def _settings(self, stage: Stage) -> dict[str, Any]:
-        """The settings that a stage's outcome depends on."""
-        config, tools = self.config, self._engine.tools
-        if stage is Stage.LOOK:
-            return {"collection": _collection(tools.images, tools.version)}
+        """Collect the settings that a stage's output depends on."""
+        config, resources = self.config, self._executor.resources
+        if stage is Stage.SCAN:
+            return {"collection": _collection(resources.images, resources.version)}
         if stage is Stage.SEED and not config.seed.clusters:
             return {"clusters": 0, "near": config.seed.near}
         if stage is Stage.CAPTION:
-            used = {"given": _digest(tools.captions.items()), **dataclasses.asdict(config.caption)}
+            used = {"given": _digest(resources.captions.items()), **dataclasses.asdict(config.caption)}
             return used if config.candidates.text_k else {}
         if stage is Stage.SPLIT:
             return {**dataclasses.asdict(config.split), "visual_k": config.candidates.visual_k}
         return {} if stage is Stage.POOL else dataclasses.asdict(getattr(config, stage.value))
 
-    def _asks(self, stage: Stage) -> list[str]:
-        """The templates of a stage's questions."""
+    def _template_names(self, stage: Stage) -> list[str]:
+        """List the templates of a stage's requests."""
         names = {
             Stage.GENERATE: [f"generate_{category}" for category in self.config.generate.categories],
             Stage.FILTER: [f"check_{constraint}" for constraint in self.config.filter.constraints],
@@ -249,93 +251,98 @@ class Pipeline:
         return names.get(stage, [])
 
     def _items(self, stage: Stage) -> Sequence[Any]:
-        """What a stage that is done in batches works through."""
-        if stage is Stage.LOOK:
-            return sorted(self._engine.tools.images)
+        """List the input rows of a stage that runs in batches."""
+        if stage is Stage.SCAN:
+            return sorted(self._executor.resources.images)
         if stage is Stage.GENERATE:
             return self.rows(Stage.SEED, Seed)
         if stage is Stage.FILTER:
             return self.rows(Stage.GENERATE, Draft)
         if stage is Stage.CAPTION:
-            given = self._engine.tools.captions
+            given = self._executor.resources.captions
             wanted = self.rows(Stage.SEED, Seed) if self.config.candidates.text_k else []
             return [row for row in wanted if row.image not in given]
-        images = candidates.images_of(self.rows(Stage.CANDIDATES, Candidate))
+        images = candidates.images_by_query(self.rows(Stage.CANDIDATES, Candidate))
         drafts = self.rows(Stage.FILTER, Draft)
-        return [judge.Case(draft, tuple(images[draft.query])) for draft in drafts if draft.query in images]
+        return [judge.CandidateList(draft, tuple(images[draft.query])) for draft in drafts if draft.query in images]
 
-    def _run_in_batches(self, stage: Stage) -> None:
+    def _run_in_batches(self, stage: Stage, step: steps.StageStep) -> None:
         folder, batches = self.folder(stage), self.batches(stage)
-        step = IN_BATCHES[stage](self.config, self._templates)
         open_ones = [batch for batch in batches if not folder.holds(batch)]
-        total = sum(map(len, batches))
-        self._do(stage, partial(steps.leave, folder=folder, step=step), open_ones, total=total)
+        task = partial(
+            steps.run_batch,
+            folder=folder,
+            step=step,
+            config=self.config,
+            templates={name: self._templates[name] for name in self._template_names(stage)},
+        )
+        self._map(stage, task, open_ones, total=sum(map(len, batches)))
         folder.join(batches)
 
-    def _do(self, stage: Stage, work: Work[Batch], batches: Sequence[Batch], *, total: int) -> None:
+    def _map(self, stage: Stage, task: Task[StageBatch], batches: Sequence[StageBatch], *, total: int) -> None:
         done = total - sum(map(len, batches))
         self.watch(stage, done, total)
-        for batch in self._engine.do(work, batches):
+        for batch in self._executor.map(task, batches):
             done += len(batch)
             self.watch(stage, done, total)
 
     def _run_seed(self) -> None:
         settings = self.config.seed
-        seen = self.rows(Stage.LOOK, seed.Seen)
-        ids, removed = seed.distinct(seen, near=settings.near)
+        seen = self.rows(Stage.SCAN, ScannedImage)
+        ids, dropped = seed.deduplicate(seen, near=settings.near)
         if not ids:
             raise CircusError(f"none of the {len(seen):,} images of the collection can be decoded")
         vectors = self._image_vectors(Stage.SEED, settings.embedder, ids) if settings.clusters else None
-        self.folder(Stage.SEED).write({Removed: removed, Seed: seed.draw(ids, vectors, settings=settings)})
+        self.folder(Stage.SEED).write({DroppedImage: dropped, Seed: seed.sample_seeds(ids, vectors, settings=settings)})
 
     def _run_candidates(self) -> None:
         settings = self.config.candidates
         drafts = self.rows(Stage.FILTER, Draft)
         ids = [row.image for row in self.rows(Stage.SEED, Seed)]
-        wanted = [draft.text if settings.search is Side.QUESTION else draft.answer for draft in drafts]
+        wanted = [draft.text if settings.search is SearchText.QUESTION else draft.answer for draft in drafts]
         captions = self._captions(ids)
-        indexes: dict[Index, candidates.Searched] = {}
+        indexes: dict[Index, candidates.IndexSearch] = {}
         if drafts:
             images = self._image_vectors(Stage.CANDIDATES, settings.visual, ids)
-            queries = self._text_vectors(settings.visual, wanted, Role.QUERY)
-            indexes[Index.VISUAL] = candidates.Searched(ids, images, queries, settings.visual_k)
+            queries = self._text_vectors(settings.visual, wanted, PromptRole.QUERY)
+            indexes[Index.VISUAL] = candidates.IndexSearch(ids, images, queries, settings.visual_k)
         if drafts and captions:
-            texts = self._text_vectors(settings.text, list(captions.values()), Role.DOCUMENT)
-            queries = self._text_vectors(settings.text, wanted, Role.QUERY)
-            indexes[Index.TEXT] = candidates.Searched(list(captions), texts, queries, settings.text_k)
+            texts = self._text_vectors(settings.text, list(captions.values()), PromptRole.DOCUMENT)
+            queries = self._text_vectors(settings.text, wanted, PromptRole.QUERY)
+            indexes[Index.TEXT] = candidates.IndexSearch(list(captions), texts, queries, settings.text_k)
         self.folder(Stage.CANDIDATES).write({Candidate: candidates.search(drafts, indexes)})
 
     def _captions(self, ids: Sequence[str]) -> dict[str, str]:
-        """The captions of the seeds that have one, the collection's own or made, in the seeds' order."""
+        """Collect the captions of the seeds that have one, the collection's own or made, in the seeds' order."""
         if not self.config.candidates.text_k:
             return {}
         made = {row.image: row.text for row in self.rows(Stage.CAPTION, Caption)}
-        every = {**made, **self._engine.tools.captions}
+        every = {**made, **self._executor.resources.captions}
         return {image: every[image] for image in ids if image in every}
 
     def _run_keep(self) -> None:
-        judged = self.rows(Stage.JUDGE, Judged)
-        survivors, deleted = consensus.keep(judged, confidence=self.config.keep.confidence)
-        self.folder(Stage.KEEP).write({Deleted: deleted, Judged: survivors})
+        judged = self.rows(Stage.JUDGE, CandidateConsensus)
+        survivors, excluded = consensus.filter_by_consensus(judged, confidence=self.config.keep.confidence)
+        self.folder(Stage.KEEP).write({ExcludedImage: excluded, CandidateConsensus: survivors})
 
     def _run_pool(self) -> None:
-        self.folder(Stage.POOL).write({PoolImage: pool.pool(self.rows(Stage.KEEP, Judged))})
+        self.folder(Stage.POOL).write({PoolImage: pool.pool(self.rows(Stage.KEEP, CandidateConsensus))})
 
     def _run_split(self) -> None:
         assigned = split.split(
-            self.rows(Stage.KEEP, Judged),
+            self.rows(Stage.KEEP, CandidateConsensus),
             self.rows(Stage.CANDIDATES, Candidate),
-            self.rows(Stage.JUDGE, Judged),
+            self.rows(Stage.JUDGE, CandidateConsensus),
             visual_k=self.config.candidates.visual_k,
             settings=self.config.split,
         )
-        self.folder(Stage.SPLIT).write({Assigned: assigned})
+        self.folder(Stage.SPLIT).write({SplitAssignment: assigned})
 
     def _image_vectors(self, stage: Stage, model: str, ids: Sequence[str]) -> Floats:
-        digests = {row.image: row.digest for row in self.rows(Stage.LOOK, seed.Seen)}
+        digests = {row.image: row.digest for row in self.rows(Stage.SCAN, ScannedImage)}
         return self._vectors(stage, model, steps.IMAGE, [(digests[image], image) for image in ids])
 
-    def _text_vectors(self, model: str, texts: Sequence[str], role: Role) -> Floats:
+    def _text_vectors(self, model: str, texts: Sequence[str], role: PromptRole) -> Floats:
         return self._vectors(Stage.CANDIDATES, model, role, [(steps.text_digest(text), text) for text in texts])
 
     def _vectors(self, stage: Stage, model: str, role: str, inputs: Sequence[tuple[str, str]]) -> Floats:
@@ -346,48 +353,24 @@ class Pipeline:
         """
         root = self.root / "embeddings"
         key = {"model": model, "revision": "unspecified", "role": role}
-        space = EmbeddingStore(root).space(key)
+        partition = EmbeddingStore(root).partition(key)
         distinct = dict(inputs)
-        open_ones = [(digest, value) for digest, value in distinct.items() if digest not in space]
+        open_ones = [(digest, value) for digest, value in distinct.items() if digest not in partition]
         if open_ones:
-            space.prepare()  # workers would do it too, several at once
+            partition.create()  # workers would do it too, several at once
         batches = batches_of(open_ones, _SHARD)
-        self._do(stage, partial(steps.embed, root=root, key=key), batches, total=len(distinct))
-        vectors: Floats = EmbeddingStore(root).space(key).gather([digest for digest, _ in inputs])
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors
-
-
-IN_BATCHES: Mapping[Stage, Callable[[Config, Mapping[str, Template]], steps.Step]] = {
-    Stage.LOOK: steps.looking,
-    Stage.GENERATE: steps.generating,
-    Stage.FILTER: steps.filtering,
-    Stage.CAPTION: steps.captioning,
-    Stage.JUDGE: steps.judging,
-}
-"""The stages that are done in batches: what to do with a batch. The others need all rows at once."""
-
-_VERSIONS = {
-    Stage.LOOK: seed.VERSION,
-    Stage.SEED: seed.VERSION,
-    Stage.GENERATE: generate.VERSION,
-    Stage.FILTER: filter.VERSION,
-    Stage.CAPTION: caption.VERSION,
-    Stage.CANDIDATES: candidates.VERSION,
-    Stage.JUDGE: judge.VERSION,
-    Stage.KEEP: consensus.VERSION,
-    Stage.POOL: pool.VERSION,
-    Stage.SPLIT: split.VERSION,
-}
+        self._map(stage, partial(steps.embed_batch, root=root, key=key), batches, total=len(distinct))
+        vectors = EmbeddingStore(root).partition(key).gather([digest for digest, _ in inputs])
+        return to_unit_length(vectors, out=vectors)
 
 
 def needed(last: Stage) -> set[Stage]:
-    """A stage and all that it depends on."""
-    return {last}.union(*(needed(stage) for stage in INPUTS[last]))
+    """Return a stage and all that it depends on."""
+    return {last}.union(*(needed(stage) for stage in SPECS[last].inputs))
 
 
 def _collection(images: Mapping[str, bytes], version: str) -> str:
-    """What a collection consists of: its ids and version, and the pictures' digests where they are recorded."""
+    """Digest a collection: its ids and version, and the pictures' digests where they are recorded."""
     known = images.inspection.readable if isinstance(images, ParquetImages) else {}
     return _digest([("", version), *((image, known[image].digest if image in known else "") for image in images)])
 

@@ -1,4 +1,7 @@
-"""The rows that travel between the stages of the RMIR pipeline, and their parquet files.
+"""Define the rows that travel between the stages of the RMIR pipeline, and read and write them as parquet.
+
+In every row `query` and `image` are ids, `reason` is in the model's own words, and `raw` is the reply itself where it
+was refused or could not be read, else empty.
 
 Example:
     >>> schema_of(Candidate).names
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,18 +29,18 @@ _GROUP_ROWS = 100_000
 
 
 class Category(StrEnum):
-    """What kind of reasoning leads from the image and the question to the answer."""
+    """Kind of reasoning that leads from the image and the question to the answer."""
 
     FUNCTIONAL = "functional"
-    """Which thing does the job."""
+    """The object that does the job."""
     TEMPORAL = "temporal"
     """Before, after, how it looks later."""
     CAUSAL = "causal"
-    """Why it is like this, or what follows."""
+    """The reason why it is like this, or what follows."""
 
 
 class Constraint(StrEnum):
-    """What a generated query must fulfil."""
+    """Requirement on a generated query."""
 
     MULTIMODAL = "multimodal"
     """Neither the image nor the text alone leads to the answer."""
@@ -48,14 +51,14 @@ class Constraint(StrEnum):
 
 
 class Index(StrEnum):
-    """Where a candidate was found."""
+    """Search index that proposes candidates."""
 
     VISUAL = "visual"
     TEXT = "text"
 
 
-class Decision(StrEnum):
-    """What a judge says of a candidate."""
+class JudgeDecision(StrEnum):
+    """Verdict of an LLM judge on a candidate."""
 
     ACCEPT = "accept"
     REJECT = "reject"
@@ -71,8 +74,8 @@ class Seed:
     cluster: int
 
 
-class Why(StrEnum):
-    """Why an image of the collection is no seed, or a question has no usable answer."""
+class FailureReason(StrEnum):
+    """Reason why an image of the collection is no seed, or a request has no usable completion."""
 
     UNREADABLE = "unreadable"
     """The image cannot be decoded."""
@@ -89,28 +92,36 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """Stage 0: an image that is left out; `twin` is the earlier image that it repeats, or empty."""
+class ScannedImage:
+    """Stage 0: a decoded image.
+
+    Attributes:
+        image: its id.
+        digest: SHA-256 of the picture; empty when it cannot be decoded.
+        phash: perceptual hash, 16 hexadecimal digits; likewise.
+    """
 
     image: str
-    why: Why
+    digest: str
+    phash: str
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedImage:
+    """Stage 0: an image that is left out; `twin` is the earlier image that it duplicates, or empty."""
+
+    image: str
+    why: FailureReason
     twin: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
-    """Stages 1 and 3: a question about an image that got no usable answer.
-
-    Attributes:
-        image: its id.
-        template: name of the question's template.
-        why: refused, malformed or impossible.
-        raw: the reply itself, where it was refused or malformed.
-    """
+class FailedRequest:
+    """Stages 1 and 3: a request about an image that got no usable completion."""
 
     image: str
     template: str
-    why: Why
+    why: FailureReason
     raw: str
 
 
@@ -120,8 +131,8 @@ class Draft:
 
     Attributes:
         query: its id.
-        image: id of the input image.
-        category: the kind of reasoning.
+        image: the input image.
+        category: of the reasoning.
         text: the question.
         answer: a description of an image that answers it.
         grade: Flesch-Kincaid grade of the text; None where it was not measured.
@@ -139,16 +150,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Stage 2: whether a draft fulfils one constraint.
-
-    Attributes:
-        query: id of the draft.
-        constraint: what was checked.
-        passed: the verdict; None when the checker gave no usable one.
-        reason: as the checker put it.
-        checker: the model that checked.
-        raw: the reply itself where it could not be read, else empty.
-    """
+    """Stage 2: verdict of the model `checker` on one constraint of a draft; None when it gave no usable one."""
 
     query: str
     constraint: Constraint
@@ -160,13 +162,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """Stage 3: what an image of the seed pool shows, in words; the text index searches them.
-
-    Attributes:
-        image: its id.
-        text: the description.
-        captioner: the model that wrote it; empty where the collection brought it along.
-    """
+    """Stage 3: a description of an image of the seed pool, by the model `captioner`; the text index searches these."""
 
     image: str
     text: str
@@ -186,35 +182,26 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Stage 4: one judge's verdict on one candidate.
-
-    Attributes:
-        query: id of the query.
-        image: id of the candidate.
-        judge: name of the judge: model, temperature and sample.
-        decision: its verdict.
-        reason: as the judge put it.
-        raw: the reply itself where it could not be read, else empty.
-    """
+    """Stage 4: one LLM judge's verdict on one candidate; see `Judge.name` for the judges' names."""
 
     query: str
     image: str
     judge: str
-    decision: Decision
+    decision: JudgeDecision
     reason: str
     raw: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Stage 4, summed up: the votes on one candidate.
+class CandidateConsensus:
+    """Stage 4: the aggregated votes on one candidate.
 
     Attributes:
-        query: id of the query.
-        image: id of the candidate.
-        accepts: votes to accept; `rejects` and `abstentions` likewise.
+        query: the query.
+        image: the candidate.
+        accepts: votes to accept.
         rejects: votes to reject.
-        abstentions: no verdict.
+        abstentions: votes without a verdict.
         decision: of the majority of all judges; abstain when neither has one.
         confidence: share of all judges that vote with the majority; 0 without one.
     """
@@ -224,13 +211,13 @@ class Judged:
     accepts: int
     rejects: int
     abstentions: int
-    decision: Decision
+    decision: JudgeDecision
     confidence: float
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
-    """Stage 5: an image that no list may hold any more.
+class ExcludedImage:
+    """Stage 5: an image that is excluded from every candidate list, for it may be a false negative somewhere.
 
     Attributes:
         image: its id.
@@ -251,14 +238,14 @@ class PoolImage:
 
 
 class Split(StrEnum):
-    """What a query is good for."""
+    """Part of the benchmark that a query belongs to."""
 
     TEST = "test"
     TRAIN = "train"
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class SplitAssignment:
     """Stage 7: a finished query.
 
     Attributes:
@@ -276,6 +263,26 @@ class Assigned:
     artificial: int
 
 
+_TABLE_NAMES: Mapping[type[Any], str] = {
+    ScannedImage: "seen",
+    DroppedImage: "removed",
+    FailedRequest: "unanswered",
+    CandidateConsensus: "judged",
+    ExcludedImage: "deleted",
+    SplitAssignment: "assigned",
+}
+
+
+def table_name(kind: type[Any]) -> str:
+    """Name the table of a kind of row; the names are a file format and do not follow the classes'.
+
+    Example:
+        >>> table_name(CandidateConsensus), table_name(PoolImage)
+        ('judged', 'poolimage')
+    """
+    return _TABLE_NAMES.get(kind, kind.__name__.lower())
+
+
 def save_rows(path: Path, rows: Sequence[Any], kind: type[Any]) -> None:
     """Write rows of one kind to a parquet file; the same rows give the same bytes."""
     import pyarrow as pa
@@ -285,7 +292,7 @@ def save_rows(path: Path, rows: Sequence[Any], kind: type[Any]) -> None:
 
 
 def join_rows(path: Path, parts: Iterable[Path], kind: type[Any]) -> int:
-    """Put files of rows behind each other, so that the cut into parts does not show; returns the number of rows.
+    """Concatenate files of rows, independently of the cut into parts, and return the number of rows.
 
     Raises:
         FormatError: a part is missing or holds rows of another kind.
@@ -326,7 +333,7 @@ def load_rows(path: Path, kind: type[T]) -> list[T]:
 
 
 def schema_of(kind: type[Any]) -> pa.Schema:
-    """The columns of a kind of row."""
+    """Return the schema of a kind of row."""
     import pyarrow as pa
 
     arrow = {int: pa.int32(), float: pa.float64(), float | None: pa.float64(), bool | None: pa.bool_()}

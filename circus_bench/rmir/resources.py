@@ -1,4 +1,4 @@
-"""The tools of a pipeline as its settings describe them: images, captions, providers, encoders."""
+"""Make the resources of a pipeline from its settings: images, captions, chat clients, encoders."""
 
 from __future__ import annotations
 
@@ -11,51 +11,56 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from circus_bench.api.chat.batch import BatchAsker, make_batch_asker
-from circus_bench.api.chat.client import CachedAsker
-from circus_bench.api.chat.messages import Asker, Outcome, Question
-from circus_bench.api.chat.providers import PROVIDERS, ProviderSettings, budget_meter, make_asker, price_of
-from circus_bench.errors import CircusError, FormatError, some
+from circus_bench._typing import StrPath
+from circus_bench.api.chat.batch import BatchClient, make_batch_client
+from circus_bench.api.chat.client import CachedClient
+from circus_bench.api.chat.messages import ChatClient, ParseResult, Request
+from circus_bench.api.chat.providers import PROVIDERS, ProviderSettings, make_client, price_of, shared_budget
+from circus_bench.errors import CircusError, FormatError, duplicates, format_ids
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import MANIFEST
 from circus_bench.images import ImageFiles, ParquetImages
 from circus_bench.rmir.config import Config
-from circus_bench.rmir.embedders import Embedder, MtebEmbedder
-from circus_bench.rmir.executors import LocalEngine, Tools
+from circus_bench.rmir.embedders import EmbedderProtocol, MtebEmbedder
+from circus_bench.rmir.executors import LocalExecutor, Resources
 from circus_bench.rmir.pipeline import Pipeline
-from circus_bench.rmir.ray_executor import RayEngine, Share
+from circus_bench.rmir.ray_executor import RayExecutor, WorkerQuota
 from circus_bench.sources.annotations import read_rows
 
 REPLIES = "replies.sqlite"
 
 
-def make_tools(share: Share, *, config: Config, root: Path, budget: float | None = None, batch: bool = False) -> Tools:
-    """The tools of one process. Neither a provider nor an encoder is touched before it is needed.
+def make_resources(
+    quota: WorkerQuota, *, config: Config, root: Path, budget: float | None = None, batch: bool = False
+) -> Resources:
+    """Make the resources of one process. Providers and encoders are loaded when they are needed first.
 
     Args:
-        share: what it has in common with others.
+        quota: the process's share of rate limits and budget.
         config: the settings.
-        root: of the pipeline; it holds the replies.
+        root: of the pipeline; it holds the response cache.
         budget: US dollars that all processes may spend together; None refuses to spend.
-        batch: send questions to the vendors' batch endpoints; one process and one thread at a time.
+        batch: send requests to the vendors' batch endpoints; one process and one thread at a time.
 
     Raises:
-        FormatError: the settings name no images, or a file that is not what it should be.
+        FormatError: the settings name no images, or a file of another format.
         RemoteError: a model has no provider.
     """
-    settings = {name: _shared(config.providers.get(name), share) for name in {*PROVIDERS, *config.providers}}
-    meter = share.meter(budget_meter((price_of(model, settings=settings) for model in config.models), budget))
+    settings = {name: _shared(config.providers.get(name), quota) for name in {*PROVIDERS, *config.providers}}
+    total = quota.budget(shared_budget((price_of(model, settings=settings) for model in config.models), budget))
 
-    def ask() -> Asker:
-        make = make_batch_asker if batch else partial(make_asker, threads=config.run.threads)
-        made: CachedAsker | BatchAsker = make(config.models, root / REPLIES, budget=budget, settings=settings)
-        made.meter = meter
+    def make_now() -> ChatClient:
+        make = make_batch_client if batch else partial(make_client, threads=config.run.threads)
+        made: CachedClient | BatchClient = make(config.models, root / REPLIES, budget=budget, settings=settings)
+        made.budget = total
         return made
 
-    return Tools(
-        images=images_of(config),
-        asker=LateAsker(ask),
+    return Resources(
+        images=load_collection(config),
+        client=LazyClient(make_now),
         embedder=_Embedders(config.run.device),
-        captions=captions_of(config),
-        meter=meter,
+        captions=load_captions(config),
+        budget=total,
         version=config.collection.version,
     )
 
@@ -63,7 +68,7 @@ def make_tools(share: Share, *, config: Config, root: Path, budget: float | None
 @contextmanager
 def open_pipeline(
     config: Config,
-    root: Path,
+    root: StrPath,
     *,
     budget: float | None = None,
     batch: bool = False,
@@ -71,48 +76,54 @@ def open_pipeline(
     workers: int | None = None,
     address: str | None = None,
 ) -> Iterator[Pipeline]:
-    """A pipeline as its settings describe it.
+    """Open a pipeline with the resources and the executor of its settings.
 
     Args:
         config: the settings.
-        root: folder of the outcomes.
-        budget: see `make_tools`.
-        batch: see `make_tools`.
-        on_ray: let Ray do the work; else this process does.
-        workers: see `RayEngine`.
-        address: see `RayEngine`.
+        root: folder of the outputs.
+        budget: see `make_resources`.
+        batch: see `make_resources`.
+        on_ray: execute on Ray; else in this process.
+        workers: see `RayExecutor`.
+        address: see `RayExecutor`.
 
     Raises:
-        CircusError: batches were asked for on Ray; see `make_tools` and `RayEngine` for others.
+        CircusError: batch endpoints were requested on Ray; see `make_resources` and `RayExecutor` for others.
     """
-    root = root.absolute()  # workers have other working directories
-    make = partial(make_tools, config=config, root=root, budget=budget, batch=batch)
+    root = Path(root).absolute()  # workers have other working directories
+    make = partial(make_resources, config=config, root=root, budget=budget, batch=batch)
     if not on_ray:
         # Only one thread at a time may wait for batches.
-        yield Pipeline(config, root, LocalEngine(make(Share()), threads=1 if batch else 2))
+        yield Pipeline(config, root, LocalExecutor(make(WorkerQuota()), threads=1 if batch else 2))
         return
     if batch:
-        raise CircusError("batch endpoints are asked by one process; leave --batch or --engine ray out")
-    with RayEngine(make, workers=workers, address=address) as engine:
-        yield Pipeline(config, root, engine)
+        raise CircusError("batch endpoints work in one process only; leave --batch or --engine ray out")
+    with RayExecutor(make, workers=workers, address=address) as executor:
+        yield Pipeline(config, root, executor)
 
 
-def images_of(config: Config) -> Mapping[str, bytes]:
-    """The collection.
+def load_collection(config: Config) -> Mapping[str, bytes]:
+    """Load the collection.
 
     Raises:
-        FormatError: the settings name none, or what they name does not exist.
+        FormatError: the settings name none, or one that does not exist or has no images.
         ImageError: two files share an id.
     """
-    place = Path(config.collection.images)
-    if not config.collection.images or not place.exists():
-        what = f"{place}: no such folder or file" if config.collection.images else "collection.images is missing"
-        raise FormatError(f"RMIR settings: {what}; name a folder of images, or an images.parquet of a benchmark")
-    return ImageFiles.folder(place) if place.is_dir() else ParquetImages(place)
+    named = config.collection.images
+    if not named:
+        raise FormatError("RMIR settings: collection.images is missing; name a folder of images, or a dataset folder")
+    if (Path(named.partition("#")[0]) / MANIFEST).is_file():
+        if images := load_benchmark(named).gallery.images:
+            return images
+        raise FormatError(f"RMIR settings: {named}: a benchmark without images; name one that has them")
+    place = Path(named)
+    if not place.exists():
+        raise FormatError(f"RMIR settings: {place}: no such folder or file; name a folder of images")
+    return ImageFiles.folder(place) if place.is_dir() else ParquetImages.load(place)
 
 
-def captions_of(config: Config) -> dict[str, str]:
-    """The captions that the collection brings; none by default.
+def load_captions(config: Config) -> dict[str, str]:
+    """Load the captions that the collection brings; none by default.
 
     Raises:
         FormatError: the file is missing or lacks a column, or an image has two captions.
@@ -120,16 +131,15 @@ def captions_of(config: Config) -> dict[str, str]:
     if not config.collection.captions:
         return {}
     path = Path(config.collection.captions)
-    rows = [(row.identifier("id"), row.get("text", str)) for row in read_rows(path, origin="the collection")]
-    repeated = [image for image, count in Counter(image for image, _ in rows).items() if count > 1]
-    if repeated:
-        raise FormatError(f"{path}: images with more than one caption ({some(repeated)}); join them")
+    rows = [(row.get_id("id"), row.get("text", str)) for row in read_rows(path, origin="the collection")]
+    if repeated := duplicates(image for image, _ in rows):
+        raise FormatError(f"{path}: images with more than one caption ({format_ids(repeated)}); join them")
     return dict(rows)
 
 
-def usage_on_disk(root: Path) -> Counter[str]:
-    """What the kept replies used, by unit of billing: all that was ever spent here but for answers that were lost."""
-    path = root / REPLIES
+def usage_on_disk(root: StrPath) -> Counter[str]:
+    """Sum the usage of the cached replies, per unit of billing: all that was ever spent here but for lost replies."""
+    path = Path(root) / REPLIES
     if not path.exists():
         return Counter()
     query = (
@@ -142,47 +152,47 @@ def usage_on_disk(root: Path) -> Counter[str]:
         file.close()
 
 
-class LateAsker:
-    """An asker that is made when the first question is asked: stages that ask nothing need no API key.
+class LazyClient:
+    """Client that is made when the first request is sent: stages that send none need no API key.
 
     Args:
         make: makes it.
     """
 
-    def __init__(self, make: Callable[[], Asker]) -> None:
+    def __init__(self, make: Callable[[], ChatClient]) -> None:
         self._make = make
-        self._made: Asker | None = None
+        self._made: ChatClient | None = None
         self._lock = threading.Lock()
 
-    def ask(self, questions: Sequence[Question]) -> Iterator[Outcome]:
-        """See `Asker`."""
-        if not questions:
+    def complete(self, requests: Sequence[Request]) -> Iterator[ParseResult]:
+        """See `ChatClient`."""
+        if not requests:
             return iter(())
         with self._lock:
             self._made = self._made or self._make()
-        return self._made.ask(questions)
+        return self._made.complete(requests)
 
 
 class _Embedders:
-    """Loads each encoder once, when it is needed."""
+    """Loader of each encoder once, when it is needed first."""
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._loaded: dict[str, Embedder] = {}
+        self._loaded: dict[str, EmbedderProtocol] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, name: str) -> Embedder:
+    def __call__(self, name: str) -> EmbedderProtocol:
         with self._lock:
             if name not in self._loaded:
                 self._loaded[name] = MtebEmbedder.load(name, device=self._device or None)
             return self._loaded[name]
 
 
-def _shared(settings: ProviderSettings | None, share: Share) -> ProviderSettings:
-    """A process's part of the rates that a service allows."""
+def _shared(settings: ProviderSettings | None, quota: WorkerQuota) -> ProviderSettings:
+    """Divide the rate limits of a service among the workers."""
     given = settings or ProviderSettings()
     return dataclasses.replace(
         given,
-        requests_per_minute=given.requests_per_minute / share.workers,
-        tokens_per_minute=given.tokens_per_minute / share.workers,
+        requests_per_minute=given.requests_per_minute / quota.workers,
+        tokens_per_minute=given.tokens_per_minute / quota.workers,
     )

@@ -1,8 +1,9 @@
-"""Settings from a TOML file: strictly the fields of a dataclass, of their types."""
+"""Read hyperparameters from a TOML file into a dataclass, strictly: known keys of the declared types only."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import tomllib
 import types
 import typing
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 def read_settings(path: Path, kind: type[T]) -> T:
-    """Read a TOML file; what it does not mention keeps its default.
+    """Read a TOML file; settings that it does not mention keep their defaults.
 
     Args:
         path: the file.
@@ -34,30 +35,25 @@ def read_settings(path: Path, kind: type[T]) -> T:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FormatError(f"{path}: not a TOML file ({error})") from error
     try:
-        return _made(kind, content, "")
+        return _build(kind, content, "")
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
 
 
-def _made(kind: type[T], content: Mapping[str, Any], where: str) -> T:
-    """A dataclass of settings from a TOML table."""
+def _build(kind: type[T], content: Mapping[str, Any], where: str) -> T:
+    """Build a dataclass of settings from a TOML table."""
     hints = typing.get_type_hints(kind)
-    unknown = sorted(set(content) - set(hints))
-    if unknown:
+    if unknown := sorted(set(content) - set(hints)):
         raise FormatError(f"unknown settings {where}{f', {where}'.join(unknown)}; known: {', '.join(hints)}")
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # only dataclasses come here
-    empty = dataclasses.MISSING
-    missing = [
-        of.name for of in fields if of.default is empty and of.default_factory is empty and of.name not in content
-    ]
-    if missing:
+    needed = [name for name, of in inspect.signature(kind).parameters.items() if of.default is of.empty]
+    if missing := [name for name in needed if name not in content]:
         raise FormatError(f"{where.rstrip('.')} lacks {', '.join(missing)}")
     return kind(**{name: _value(hints[name], value, where + name) for name, value in content.items()})
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _made(typing.cast("type[Any]", hint), value, where + ".")
+        return _build(typing.cast("type[Any]", hint), value, where + ".")
     if typing.get_origin(hint) is tuple and isinstance(value, list):
         return tuple(_value(typing.get_args(hint)[0], entry, f"{where}[{n}]") for n, entry in enumerate(value))
     if typing.get_origin(hint) is Mapping and isinstance(value, dict):

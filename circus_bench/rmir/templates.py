@@ -1,15 +1,15 @@
-"""Prompt templates: what the pipeline asks models, as versioned files.
+"""Load the pipeline's prompt templates, which are versioned files, and render them to requests.
 
-A template is the file `<name>@<version>.toml`: the prompt with `$fields`, how many images go with it, and the schema
-of the reply. A changed wording is a new file with the next version; the old one stays, so that what was made
-with it can be made again. The wording is our own: RMIR's is not published.
+A template is the file `<name>@<version>.toml`: the prompt with `$fields`, the number of its images, and the schema
+of the reply. A changed wording is a new file with the next version; the old one stays, so that outputs made with it
+can be reproduced. The wording is our own: RMIR's is not published.
 
 Example:
     >>> judge = load_template("judge")
     >>> judge.id, sorted(judge.fields)
     ('judge@1', ['text'])
-    >>> question = judge.question("openai/gpt-5", {"text": "What opens this?"}, images={"a": b"", "b": b""})
-    >>> question.template, question.schema["properties"]["decision"]["enum"]
+    >>> request = judge.render("openai/gpt-5", {"text": "What opens this?"}, images={"a": b"", "b": b""})
+    >>> request.template, request.schema["properties"]["decision"]["enum"]
     ('judge@1', ['accept', 'reject', 'abstain'])
 """
 
@@ -24,7 +24,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from circus_bench.api.chat.messages import Question
+from circus_bench._typing import StrPath
+from circus_bench.api.chat.messages import Request
 from circus_bench.api.chat.parsing import check_schema
 from circus_bench.errors import FormatError, MismatchError
 from circus_bench.io import to_json
@@ -37,13 +38,13 @@ _KEYS = {"text", "images", "schema"}
 
 @dataclass(frozen=True)
 class Template:
-    """A prompt with gaps.
+    """Prompt with fields to fill in.
 
     Attributes:
-        name: what it is for.
+        name: of its purpose.
         version: raised with every change.
-        text: the prompt; `$field` is a gap.
-        images: images that go with it.
+        text: the prompt with `$field`s.
+        images: number of images that go with it.
         schema: JSON schema of the reply.
     """
 
@@ -60,16 +61,16 @@ class Template:
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """The names of the gaps."""
+        """Names of the fields."""
         return frozenset(string.Template(self.text).get_identifiers())
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all of it: a part of the name of whatever is made with it."""
+        """SHA-256 of the whole template: a part of the cache key of every output made with it."""
         content = [self.id, self.text, self.images, dict(self.schema)]
         return hashlib.sha256(to_json(content).encode()).hexdigest()
 
-    def question(
+    def render(
         self,
         model: str,
         fields: Mapping[str, str],
@@ -78,19 +79,19 @@ class Template:
         temperature: float = 0.0,
         sample: int = 0,
         max_tokens: int = 1024,
-    ) -> Question:
-        """Fill the gaps.
+    ) -> Request:
+        """Fill the fields, and make the request.
 
         Args:
-            model: whom to ask; see `Question.model`.
-            fields: a text for every gap.
-            images: digest to bytes, in the order in which the prompt speaks of them.
+            model: see `Request.model`.
+            fields: a text for every field.
+            images: digest to bytes, in the order in which the prompt mentions them.
             temperature: of the sampling.
-            sample: which of several independent answers this is to be.
+            sample: index of the independent sample.
             max_tokens: of the reply.
 
         Raises:
-            MismatchError: a gap has no text, a text has no gap, or the number of images is another.
+            MismatchError: a field has no text, a text has no field, or the number of images differs.
         """
         if fields.keys() != self.fields or len(images) != self.images:
             raise MismatchError(
@@ -98,11 +99,11 @@ class Template:
                 f"{sorted(fields)} and {len(images)}"
             )
         text = string.Template(self.text).substitute(fields)
-        return Question(model, self.id, text, images, self.schema, temperature, sample, max_tokens)
+        return Request(model, self.id, text, images, self.schema, temperature, sample, max_tokens)
 
 
-def load_template(name: str, *, folder: Path = FOLDER) -> Template:
-    """Read a template.
+def load_template(name: str, *, folder: StrPath = FOLDER) -> Template:
+    """Load a template.
 
     Args:
         name: `<name>@<version>`, or `<name>` for the newest version.
@@ -111,7 +112,7 @@ def load_template(name: str, *, folder: Path = FOLDER) -> Template:
     Raises:
         FormatError: there is no such template, or its file is not one.
     """
-    stem, _, version = name.partition("@")
+    folder, (stem, _, version) = Path(folder), name.partition("@")
     found = {int(path.stem.partition("@")[2]): path for path in folder.glob(f"{stem}@*.toml") if _numbered(path)}
     chosen = int(version) if version.isdecimal() else max(found, default=0) if not version else 0
     if chosen not in found:
@@ -127,13 +128,13 @@ def load_template(name: str, *, folder: Path = FOLDER) -> Template:
 
 
 def load_templates(chosen: Mapping[str, str]) -> dict[str, Template]:
-    """The template of each question of the pipeline, by its name.
+    """Load the templates of all requests of the pipeline, by name.
 
     Args:
         chosen: name to `<name>@<version>`, where it is not to be the newest.
 
     Raises:
-        FormatError: there is no such question, or no such version.
+        FormatError: there is no such template, or no such version.
     """
     names = [*(f"generate_{c}" for c in Category), *(f"check_{c}" for c in Constraint), "caption", "judge"]
     wrong = [f"{name} = {of}" for name, of in chosen.items() if name not in names or of.partition("@")[0] != name]

@@ -1,9 +1,10 @@
-"""Does TSR tell whose labels are complete? Its calibration against positives that are known to be missed.
+"""Calibrate TSR against known false negatives: does it tell which queries have complete labels?
 
-A query is incomplete when the pool holds an image that answers it and is not labelled. In the embedded world that is
-known. In any other benchmark people can find out: `pairs_benchmark` and `answer_study` make a study for the annotation
-app out of images that models retrieve and nobody labelled, and `incomplete_queries` reads its decisions. What no model
-retrieves nobody sees, so the share of incomplete queries found this way is a lower limit.
+A query is incomplete when the pool holds an image that answers it and is not labeled: a false negative. In the
+synthetic world these are known. In any other benchmark people can find them: `pairs_benchmark` and `answer_study` make
+a study for the annotation app out of images that models retrieve and nobody labeled, and `incomplete_queries` reads its
+decisions. Images that no model retrieves stay unseen, so the share of incomplete queries found this way is a lower
+limit.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import numpy as np
 
 from circus_bench.audit.statistics import LEVEL, UNDEFINED, Estimate, Floats, proportion
 from circus_bench.benchmark import Benchmark
-from circus_bench.errors import MismatchError, some
+from circus_bench.errors import MismatchError, format_ids
+from circus_bench.io import to_plain
 from circus_bench.runs.run import Run
 from circus_bench.validation.assignment import assign
 from circus_bench.validation.decisions import Decision
-from circus_bench.validation.hash_order import shuffled
-from circus_bench.validation.panel import DEFAULT_K, panels
+from circus_bench.validation.hash_order import hash_shuffle
+from circus_bench.validation.panel import DEFAULT_K, candidate_panels
 from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.study import Item, Study
 
@@ -33,7 +35,7 @@ ANSWERS_RUBRIC = Path(__file__).parent.parent / "validation" / "rubrics" / "answ
 DEFAULT_THRESHOLDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9)
 
 NOTHING_TO_CHECK = "nothing_to_check"
-"""In the source of pairs: query to TSR, of the drawn queries of which all retrieved images are labelled."""
+"""In the source of pairs: query to TSR, of the sampled queries of which all retrieved images are labeled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class TsrBin:
     Attributes:
         low: the least TSR in the bin; `high` is the greatest.
         high: see `low`.
-        incomplete: share of them with a missed positive.
+        incomplete: share of them with a false negative.
     """
 
     low: float
@@ -53,7 +55,7 @@ class TsrBin:
 
 @dataclass(frozen=True, slots=True)
 class TsrValidity:
-    """How TSR and completeness go together.
+    """Calibration of TSR against the completeness of labels.
 
     Attributes:
         bins: by rising TSR.
@@ -68,14 +70,11 @@ class TsrValidity:
     concordance: Estimate
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON."""
+        """Convert to strict JSON, the thresholds as a list."""
+        thresholds = [{"threshold": least, "incomplete": share.to_dict()} for least, share in self.thresholds.items()]
         return {
-            "bins": [
-                {"low": entry.low, "high": entry.high, "incomplete": entry.incomplete.to_dict()} for entry in self.bins
-            ],
-            "thresholds": [
-                {"threshold": threshold, "incomplete": share.to_dict()} for threshold, share in self.thresholds.items()
-            ],
+            "bins": to_plain(self.bins),
+            "thresholds": thresholds,
             "concordance": self.concordance.to_dict(),
         }
 
@@ -87,11 +86,11 @@ def tsr_validity(
     bins: int = 4,
     thresholds: Sequence[float] = DEFAULT_THRESHOLDS,
 ) -> TsrValidity:
-    """Hold TSR against missed positives.
+    """Calibrate TSR against false negatives.
 
     Args:
         tsr: query to its TSR; a query without one is left out.
-        incomplete: query to whether a positive is missed; a query that is not known is left out.
+        incomplete: query to whether it has a false negative; a query that is not known is left out.
         bins: of equally many queries, as far as equal TSR allows.
         thresholds: of the TSR.
     """
@@ -111,7 +110,7 @@ def tsr_validity(
 
 
 def _binned(values: Floats, bins: int) -> list[np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Which values each bin holds; equal values are in one bin."""
+    """Cut values into bins, as masks; equal values are in one bin."""
     if not len(values):
         return []
     edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1], method="inverted_cdf"))
@@ -120,9 +119,10 @@ def _binned(values: Floats, bins: int) -> list[np.ndarray[Any, np.dtype[np.bool_
 
 
 def _concordance(complete: Floats, incomplete: Floats) -> Estimate:
-    """The area under the ROC curve, with the interval of E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson (1988).
+    """Compute the area under the ROC curve, with the confidence interval of E. R. DeLong et al. (1988).
 
-    Source: "Comparing the areas under two or more correlated receiver operating characteristic curves", Biometrics 44.
+    Source: E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, "Comparing the areas under two or more correlated
+    receiver operating characteristic curves", Biometrics 44 (1988).
     """
     if min(len(complete), len(incomplete)) < 2 or len(np.unique([*complete, *incomplete])) < 2:
         return UNDEFINED
@@ -140,7 +140,7 @@ def _concordance(complete: Floats, incomplete: Floats) -> Estimate:
 
 
 def _placements(values: Floats, others: Floats) -> Floats:
-    """For each value the share of the others that are smaller, equal ones counting half."""
+    """Compute for each value the share of the others that are smaller, equal ones counting half."""
     ranked = np.sort(others)
     places: Floats = (np.searchsorted(ranked, values, "left") + np.searchsorted(ranked, values, "right")) / 2
     return places / len(others)
@@ -149,27 +149,27 @@ def _placements(values: Floats, others: Floats) -> Floats:
 def pairs_benchmark(
     benchmark: Benchmark, runs: Sequence[Run], *, queries: int | None = None, k: int = DEFAULT_K, seed: int = 0
 ) -> Benchmark:
-    """Pairs of a query and an image that models retrieve and that is not labelled, each as a query of its own.
+    """Make a benchmark of the pairs of a query and an unlabeled image that models retrieve, one query per pair.
 
     Args:
         benchmark: the benchmark, with images.
         runs: the pool whose retrieved images are checked.
-        queries: how many queries are drawn at random; all by default.
-        k: images of each Run, see `circus_bench.validation.panel.panels`.
-        seed: of the draw.
+        queries: number of queries that are sampled; all by default.
+        k: images of each Run, see `circus_bench.validation.panel.candidate_panels`.
+        seed: of the sampling.
 
     Returns:
         A benchmark `<name>-answers`, whose queries `<query>::<image>` have the image as their target and, in `details`,
-        the query's id besides its own details, TSR among them. Under `NOTHING_TO_CHECK` its `source` has the drawn
-        queries of which all retrieved images are labelled: they count as complete.
+        the query's id besides its own details, TSR among them. Under `NOTHING_TO_CHECK` its `source` has the sampled
+        queries of which all retrieved images are labeled: they count as complete.
 
     Raises:
-        MismatchError: the Runs are about another benchmark, or retrieved nothing but what is labelled.
+        MismatchError: the Runs are about another benchmark, or retrieved labeled images only.
     """
-    chosen = shuffled((query.id for query in benchmark.queries), seed, "answers")[:queries]
-    found = panels(benchmark, runs, chosen, k=k)
+    chosen = hash_shuffle((query.id for query in benchmark.queries), seed, "answers")[:queries]
+    found = candidate_panels(benchmark, runs, chosen, k=k)
     by_id = {query.id: query for query in benchmark.queries}
-    unlabelled = {
+    unlabeled = {
         query: [image for image in found[query] if image not in by_id[query].targets] for query in sorted(found)
     }
     pairs = [
@@ -179,19 +179,19 @@ def pairs_benchmark(
             targets=(image,),
             details={**by_id[query].details, "query": query},
         )
-        for query, images in unlabelled.items()
+        for query, images in unlabeled.items()
         for image in images
     ]
     if not pairs:
-        raise MismatchError(f"{benchmark.name!r}: the models retrieved no image that is not labelled; give Runs")
+        raise MismatchError(f"{benchmark.name!r}: the models retrieved no unlabeled image; give Runs")
     # Left out, they would make the share of incomplete queries greater than it is.
-    settled = {query: by_id[query].details.get("tsr") for query, images in unlabelled.items() if not images}
+    settled = {query: by_id[query].details.get("tsr") for query, images in unlabeled.items() if not images}
     source = {**benchmark.source, NOTHING_TO_CHECK: settled}
     return dataclasses.replace(benchmark, name=f"{benchmark.name}-answers", queries=tuple(pairs), source=source)
 
 
 def answer_study(pairs: Benchmark, folder: str, *, raters: Sequence[str], per_item: int = 2, seed: int = 0) -> Study:
-    """A study for the annotation app, under the rubric "does the image answer the question?".
+    """Make a study for the annotation app, under the rubric "does the image answer the question?".
 
     Args:
         pairs: made by `pairs_benchmark`.
@@ -206,12 +206,12 @@ def answer_study(pairs: Benchmark, folder: str, *, raters: Sequence[str], per_it
     name = pairs.name
     items = tuple(Item(f"{name}::{query.id}", name, query.id, f"{name}/unlabelled") for query in pairs.queries)
     owned = assign([item.id for item in items], raters, per_item=per_item, seed=seed)
-    order = {rater: tuple(shuffled(own, seed, "order", rater)) for rater, own in owned.items()}
+    order = {rater: tuple(hash_shuffle(own, seed, "order", rater)) for rater, own in owned.items()}
     return Study(f"{name}: missed positives", load_rubric(ANSWERS_RUBRIC), seed, items, order, {name: folder})
 
 
 def incomplete_queries(pairs: Benchmark, decisions: Iterable[Decision]) -> dict[str, bool]:
-    """Whether people found a missed positive of a query.
+    """Tell which queries people found a false negative of.
 
     Args:
         pairs: made by `pairs_benchmark`.
@@ -228,7 +228,7 @@ def incomplete_queries(pairs: Benchmark, decisions: Iterable[Decision]) -> dict[
     found: dict[str, list[bool | None]] = {}
     given = list(decisions)
     if foreign := [decision.item for decision in given if decision.query not in query_of]:
-        raise MismatchError(f"decisions are not about {pairs.name!r} ({some(foreign)})")
+        raise MismatchError(f"decisions are not about {pairs.name!r} ({format_ids(foreign)})")
     for decision in given:
         found.setdefault(query_of[decision.query], []).append(decision.valid)
     decided = {query: any(valid) for query, valid in found.items() if any(valid) or None not in valid}
@@ -236,7 +236,7 @@ def incomplete_queries(pairs: Benchmark, decisions: Iterable[Decision]) -> dict[
 
 
 def checked_validity(checked: Iterable[tuple[Benchmark, Iterable[Decision]]]) -> TsrValidity:
-    """Hold TSR against what people found.
+    """Calibrate TSR against the false negatives that people found.
 
     Args:
         checked: benchmarks that `pairs_benchmark` made, such as those of both splits, each with the decisions on it.
@@ -248,7 +248,9 @@ def checked_validity(checked: Iterable[tuple[Benchmark, Iterable[Decision]]]) ->
     incomplete: dict[str, bool] = {}
     for pairs, decisions in checked:
         if lacking := [query.id for query in pairs.queries if "tsr" not in query.details]:
-            raise MismatchError(f"{pairs.name!r} was not made by the pipeline: queries without a TSR ({some(lacking)})")
+            raise MismatchError(
+                f"{pairs.name!r} was not made by the pipeline: queries without a TSR ({format_ids(lacking)})"
+            )
         tsr |= pairs.source.get(NOTHING_TO_CHECK, {})
         tsr |= {str(query.details["query"]): query.details["tsr"] for query in pairs.queries}
         incomplete |= incomplete_queries(pairs, decisions)

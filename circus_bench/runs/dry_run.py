@@ -1,9 +1,9 @@
-"""A dry run: what a full run would take, measured on a small part of a benchmark. It leaves nothing behind."""
+"""Estimate the cost of a run by a dry run on a small part of a benchmark, which leaves nothing behind."""
 
 from __future__ import annotations
 
 import dataclasses
-import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from circus_bench.benchmark import Benchmark, Condition, Defect
-from circus_bench.distributed import Processes, current_processes
+from circus_bench.distributed import DistributedJob, current_job
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.encoding.encoder import BenchmarkEncoder, EncodeSettings, ModelIdentity
 from circus_bench.errors import CircusError
 from circus_bench.images import ImageInfo, ParquetImages
 from circus_bench.ranking.backends import Backend
-from circus_bench.ranking.ranker import DEFAULT_MEMORY, Floats, Targets, block_rows, rank_targets
+from circus_bench.ranking.ranker import DEFAULT_MEMORY, Targets, block_rows, rank_targets
 from circus_bench.runs.run import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ _SAMPLE_QUERIES = 255  # with the check row they fill a block of 256
 
 
 @dataclass(frozen=True)
-class Part:
-    """The gallery, or the queries under a condition.
+class StageEstimate:
+    """Estimate for encoding the gallery, or the queries under a condition.
 
     Attributes:
         name: `gallery`, or the condition.
-        inputs: how many there are.
-        distinct: how many of them are to be encoded, for equal inputs are encoded once.
-        measured: how many distinct ones the dry run encoded.
-        per_second: inputs encoded a second by one process.
-        seconds: what encoding all of them would take, by all processes.
+        inputs: number of inputs.
+        distinct: inputs to be encoded, after deduplication.
+        measured: distinct inputs that the dry run encoded.
+        per_second: inputs encoded per second by one process.
+        seconds: time to encode all of them, by all processes.
     """
 
     name: str
@@ -56,14 +56,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Projection:
-    """What a full run would take.
+class DryRun:
+    """Estimate of the time, disk and memory of a full run.
 
     Attributes:
         model: the weights.
         benchmark: name of the benchmark.
         limit: gallery images and queries that the dry run took at most.
-        processes: how many share the work.
+        processes: number of processes that share the work.
         parts: what is to be encoded.
         equal_by_content: whether distinct inputs were counted by their pixels. Where the digests of the images are not
             recorded they were counted by image id, and may be fewer.
@@ -72,7 +72,7 @@ class Projection:
         rank_seconds: ranking under three conditions, by all processes.
         store_bytes: embeddings on disk.
         ordered_bytes: the same once more, in the order of gallery and queries, to be memory-mapped.
-        scores_bytes: the block of scores in memory, a process.
+        scores_bytes: the block of scores in memory, per process.
         peak_bytes: the most memory that this process has had, model included.
         gpu_peak_bytes: the most GPU memory that torch has had in this process.
     """
@@ -81,7 +81,7 @@ class Projection:
     benchmark: str
     limit: int
     processes: int
-    parts: tuple[Part, ...]
+    parts: tuple[StageEstimate, ...]
     equal_by_content: bool
     dim: int
     decode_seconds: float
@@ -94,11 +94,11 @@ class Projection:
 
     @property
     def seconds(self) -> float:
-        """The whole run: decoding, encoding, ranking."""
+        """Time of the whole run: decoding, encoding, ranking."""
         return self.decode_seconds + sum(part.seconds for part in self.parts) + self.rank_seconds
 
 
-def project(
+def estimate_cost(
     encoder: EncoderProtocol,
     benchmark: Benchmark,
     *,
@@ -108,9 +108,9 @@ def project(
     backend: Backend = Backend.NUMPY,
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
-    processes: Processes | None = None,
-) -> Projection:
-    """Encode a small part of a benchmark, and project what `run_benchmark` would take. No Run comes of it.
+    job: DistributedJob | None = None,
+) -> DryRun:
+    """Encode a small part of a benchmark, and estimate the cost of `run_benchmark`. No Run comes of it.
 
     The part is spread evenly over the gallery and the queries. It is encoded into a temporary store.
 
@@ -123,15 +123,16 @@ def project(
         backend: see there.
         device: see there.
         memory: see there.
-        processes: those that would share the work. Each measures itself, at the same time as the others.
+        job: the processes that would share the work. Each measures itself, at the same time as the others.
 
     Raises:
         ImageError: an image of the part cannot be decoded.
         EmbeddingError: the encoder's vectors cannot be ranked.
     """
-    job = processes or current_processes()
+    job = job or current_job()
     settings = settings or EncodeSettings()
-    recorded = isinstance(benchmark.gallery.images, ParquetImages)
+    images = benchmark.gallery.images
+    recorded = isinstance(images, ParquetImages) and images.inspection.covers(benchmark.image_ids)
     part = _part(benchmark, limit)
     decoding, inspection = _timed(part.inspect)  # by every process, for all of the part is encoded by each
     model, dim, seconds = _encode(encoder, part, settings)
@@ -142,13 +143,11 @@ def project(
         distinct, sample = len(set(of_condition)), len(set(measured[condition]))
         rate = sample / seconds[condition]
         name = condition or "gallery"
-        parts.append(Part(name, len(of_condition), distinct, sample, rate, distinct / rate / job.count))
+        parts.append(StageEstimate(name, len(of_condition), distinct, sample, rate, distinct / rate / job.count))
     n_queries, n_gallery = len(benchmark.queries), len(benchmark.gallery.ids)
 
-    def rank(queries: Floats, gallery: Floats, targets: Targets) -> None:
-        rank_targets(queries, gallery, targets=targets, top_k=top_k, backend=backend, device=device, memory=memory)
-
-    return Projection(
+    rank = partial(rank_targets, top_k=top_k, backend=backend, device=device, memory=memory)
+    return DryRun(
         model=model,
         benchmark=benchmark.name,
         limit=limit,
@@ -161,7 +160,7 @@ def project(
         store_bytes=sum(part.distinct for part in parts) * (4 * dim + _DIGEST_BYTES),
         ordered_bytes=sum(part.inputs for part in parts) * 4 * dim,
         scores_bytes=4 * n_gallery * block_rows(n_gallery, memory),
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_bytes=_peak_memory(),
         gpu_peak_bytes=_gpu_peak(),
     )
 
@@ -169,10 +168,10 @@ def project(
 def _encode(
     encoder: EncoderProtocol, part: Benchmark, settings: EncodeSettings
 ) -> tuple[ModelIdentity, int, dict[Condition | None, float]]:
-    """Encode a part into a temporary store; returns the model, its dimensions, and the seconds that each role took."""
+    """Encode a part into a temporary store; returns the model, its dimensions, and the seconds per condition."""
     with tempfile.TemporaryDirectory() as folder:
         driver = BenchmarkEncoder(encoder, part, store=EmbeddingStore(Path(folder)), settings=settings)
-        driver.probe()  # as a run does; and it warms the encoder up
+        driver.sanity_check()  # as a run does; and it warms the encoder up
         seconds: dict[Condition | None, float] = {}
         seconds[None], gallery = _timed(driver.gallery)
         for condition in Condition:
@@ -181,7 +180,7 @@ def _encode(
 
 
 def _part(benchmark: Benchmark, limit: int) -> Benchmark:
-    """A part of a benchmark, under a name of its own."""
+    """Take a part of a benchmark, under a name of its own."""
     if limit < 1:
         raise CircusError(f"a dry run needs at least one image and one query, not {limit}")
     gallery = dataclasses.replace(benchmark.gallery, ids=_spread(benchmark.gallery.ids, limit))
@@ -195,13 +194,13 @@ def _part(benchmark: Benchmark, limit: int) -> Benchmark:
 
 
 def _spread(items: Sequence[T], limit: int) -> tuple[T, ...]:
-    """At most `limit` items, at equal distances."""
+    """Take at most `limit` items, at equal distances."""
     count = min(limit, len(items))
     return tuple(items[position * len(items) // count] for position in range(count))
 
 
 def _inputs(benchmark: Benchmark, known: Mapping[str, ImageInfo]) -> dict[Condition | None, list[object]]:
-    """What the encoder is shown of the gallery and under each condition; what is equal is encoded once."""
+    """List the content of the inputs of the gallery and under each condition; equal ones are deduplicated."""
 
     def content(image_id: str) -> object:
         return known[image_id].digest if image_id in known else image_id
@@ -218,14 +217,25 @@ def _inputs(benchmark: Benchmark, known: Mapping[str, ImageInfo]) -> dict[Condit
     }
 
 
-def _rank_seconds(rank: Callable[[Floats, Floats, Targets], None], n_queries: int, n_gallery: int, dim: int) -> float:
-    """Ranking under one condition, from the time that random vectors take: fewer of them, of the same dimensions."""
+def _rank_seconds(rank: Callable[..., object], n_queries: int, n_gallery: int, dim: int) -> float:
+    """Estimate ranking under one condition from the time that fewer random vectors of the same dimensions take."""
     rng = np.random.default_rng(0)
     rows, columns = min(n_queries, _SAMPLE_QUERIES), min(n_gallery, max(1, _SAMPLE_BYTES // (4 * dim)))
     queries, gallery = (rng.standard_normal((n, dim), np.float32) for n in (rows, columns))
     targets = Targets.of(rng.integers(0, columns, (rows, 1)).tolist(), [0] * rows)
-    seconds, _ = _timed(lambda: rank(queries, gallery, targets))
+    seconds, _ = _timed(partial(rank, queries, gallery, targets=targets))
     return seconds * (n_queries / rows) * (n_gallery / columns)
+
+
+def _peak_memory() -> int:
+    if sys.platform == "win32":
+        import psutil  # type: ignore[import-untyped]  # comes with accelerate
+
+        return int(psutil.Process().memory_info().peak_wset)
+    else:  # noqa: RET505  # without it mypy sees code that Windows does not reach
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _gpu_peak() -> int:

@@ -1,4 +1,4 @@
-"""Run: what one model does on one benchmark under one protocol, as a table of exact ranks.
+"""Run a model on a benchmark under one protocol, and keep its exact ranks as a table.
 
 Everything the project says about a model is computed from its Run. The three files of a saved Run are described in
 docs/formats.md.
@@ -7,121 +7,50 @@ docs/formats.md.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench._version import __version__
-from circus_bench.benchmark import Benchmark, Condition, Fingerprint, ReferencePolicy
-from circus_bench.distributed import Processes, current_processes
+from circus_bench._typing import StrPath
+from circus_bench.benchmark import Benchmark, Condition, ReferencePolicy
+from circus_bench.distributed import DistributedJob, current_job
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.encoding.encoder import Alarm, BenchmarkEncoder, EncodeSettings, ModelIdentity, collapsed
+from circus_bench.encoding.encoder import BenchmarkEncoder, EncodeSettings, ModelIdentity
+from circus_bench.encoding.sanity_checks import EncoderWarning, has_collapsed
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.io import read_json, sha256, write_json
+from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.metrics.ranks import Ranks
+from circus_bench.notebook import facts_table
+from circus_bench.progress import progress_bar
 from circus_bench.ranking.backends import Backend
-from circus_bench.ranking.ranker import ABSENT, DEFAULT_MEMORY, UNREACHABLE, Ranker, ReferencePlace, Targets
-from circus_bench.runs.tables import RANKS_FILE, TOP_FILE, ConditionResult, load_tables, save_tables
+from circus_bench.ranking.ranker import ABSENT, DEFAULT_MEMORY, UNREACHABLE, Ranker, ReferencePosition, Targets
+from circus_bench.runs.manifest import Manifest
+from circus_bench.runs.tables import ConditionResult, load_tables, save_tables
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mteb.models.models_protocols import EncoderProtocol
 
-SCHEMA_VERSION = 1
-MANIFEST_FILE = "manifest.json"
 DEFAULT_TOP_K = 51  # the CIRR and CIRCO servers ask for 50, CIRR's without the reference
 DEFAULT_SEED = 0
-
-
-def _software() -> dict[str, str]:
-    packages = ("mteb", "numpy", "pillow", "sentence-transformers", "torch", "transformers")
-    return {package: importlib.metadata.version(package) for package in packages}
-
-
-def _now() -> str:
-    fixed = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
-    return moment.isoformat(timespec="seconds")
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a Run was made of and with.
-
-    Attributes:
-        model: the weights.
-        benchmark: name of the benchmark.
-        fingerprint: of the benchmark.
-        protocol: the protocol's fields, as in `Protocol`.
-        n_queries: queries ranked.
-        n_gallery: images each of them was ranked against.
-        dim: dimensions of the embeddings.
-        seed: of the null targets.
-        backend: what computed the products.
-        alarms: see `Alarm`; a Run with alarms is not to be trusted.
-        batch_deviation: see `Probe`.
-        source: the benchmark's own provenance.
-        software: package versions.
-        date: UTC, ISO 8601; the environment variable SOURCE_DATE_EPOCH fixes it.
-    """
-
-    model: ModelIdentity
-    benchmark: str
-    fingerprint: Fingerprint
-    protocol: Mapping[str, Any]
-    n_queries: int
-    n_gallery: int
-    dim: int
-    seed: int
-    backend: Backend
-    alarms: tuple[Alarm, ...] = ()
-    batch_deviation: float | None = None
-    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    software: Mapping[str, str] = dataclasses.field(default_factory=_software)
-    date: str = dataclasses.field(default_factory=_now)
-
-    @classmethod
-    def load(cls, folder: Path) -> Manifest:
-        """Read the manifest of a Run, and check that the tables beside it are those that it describes.
-
-        Raises:
-            FormatError: files are missing, of another schema version, or not those the manifest describes.
-        """
-        path = folder / MANIFEST_FILE
-        content = read_json(path)
-        if content.get("schema_version") != SCHEMA_VERSION:
-            raise FormatError(f"{path}: schema version {content.get('schema_version')!r}, expected {SCHEMA_VERSION}")
-        try:
-            for name in (RANKS_FILE, TOP_FILE):
-                if sha256(folder / name) != content["files"][name]:
-                    raise FormatError(f"{folder / name}: not the file that {MANIFEST_FILE} describes (SHA-256 differs)")
-            fields = {field.name: content[field.name] for field in dataclasses.fields(cls)}
-            fields["model"] = ModelIdentity(**content["model"])
-            fields["fingerprint"] = Fingerprint(**content["fingerprint"])
-            fields["backend"] = Backend(content["backend"])
-            fields["alarms"] = tuple(Alarm(alarm) for alarm in content["alarms"])
-            ReferencePolicy(content["protocol"]["reference"])
-            return cls(**fields)
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            raise FormatError(f"{path}: {error!r}; see docs/formats.md") from error
+_CUTOFFS = (1, 5, 10, 50)
+_MAX_CELL = 200  # characters of a table cell
 
 
 @dataclass(frozen=True)
 class Run:
-    """One model, one benchmark, one protocol, three conditions.
+    """Ranks of one model on one benchmark under one protocol and three conditions.
 
     Attributes:
-        manifest: what it was made of.
+        manifest: describes how the Run was made.
         queries: query ids, in the benchmark's order.
-        targets: for each query its target ids.
-        results: the ranks of each condition.
+        targets: target ids per query.
+        results: ranks and top-k per condition.
     """
 
     manifest: Manifest
@@ -136,14 +65,14 @@ class Run:
 
     @property
     def policy(self) -> ReferencePolicy:
-        """The protocol's reference policy."""
+        """Reference policy of the protocol."""
         return ReferencePolicy(self.manifest.protocol["reference"])
 
     def ranks(self, condition: Condition, *, reference: ReferencePolicy | None = None) -> Ranks:
-        """Ranks of the targets, ties against the model.
+        """Return the ranks of the targets, ties against the model.
 
         Args:
-            condition: what the encoder was shown.
+            condition: parts of the query that the encoder got.
             reference: whether the reference counts as a competitor; the protocol's policy by default.
 
         Raises:
@@ -157,44 +86,104 @@ class Run:
         return Ranks(_apply(ranking.rank, ranking.reference, reference or self.policy), self.offsets)
 
     def null_ranks(self, condition: Condition, *, reference: ReferencePolicy | None = None) -> Ranks | None:
-        """Ranks of another query's targets under each query: the chance level. None when a query has no such target."""
+        """Return the ranks of another query's targets: the chance level. None when a query has no such target."""
         ranking = self.results[condition].ranking
         if np.any(ranking.null_rank == UNREACHABLE):
             return None
         return Ranks(_apply(ranking.null_rank, ranking.null_reference, reference or self.policy), self.offsets)
 
     def subset_ranks(self, condition: Condition) -> Ranks | None:
-        """Ranks of the targets within each query's subset, its reference left out. None when a query has no subset."""
+        """Return the ranks within each query's subset, its reference left out. None when a query has no subset."""
         subset_rank = self.results[condition].ranking.subset_rank
         if np.any(subset_rank == UNREACHABLE):
             return None
         return Ranks(subset_rank.astype(np.float64), self.offsets)
 
     def ties(self, condition: Condition) -> NDArray[np.int64]:
-        """int64 [n_rows]: gallery images with exactly the target's score, other targets not counted."""
+        """Count the gallery images with exactly the target's score, other targets left out: int64 [n_rows]."""
         return self.results[condition].ranking.ties
 
     def top(self, condition: Condition) -> tuple[tuple[str, ...], ...]:
-        """Ids of the best scored gallery images of each query, the reference included."""
+        """Return the ids of the best scored gallery images of each query, the reference included."""
         return self.results[condition].top_ids
 
     def subset_top(self, condition: Condition) -> tuple[tuple[str, ...], ...]:
-        """Ids of each query's subset by falling score, its reference left out."""
+        """Return the ids of each query's subset by falling score, its reference left out."""
         return self.results[condition].subset_ids
 
-    def save(self, folder: Path) -> None:
+    def hit_rates(self, k: int) -> dict[Condition, float]:
+        """Compute the mean hit rate@k under every condition, with the protocol's reference policy.
+
+        Raises:
+            CircusError: the protocol hides the targets.
+        """
+        return {condition: float(hit_rate(self.ranks(condition), k).mean()) for condition in Condition}
+
+    def to_pandas(self, *, reference: ReferencePolicy | None = None) -> pd.DataFrame:
+        """Convert the rank table to pandas, one row per query and target.
+
+        Columns: `query`, `target`, and for each condition `rank_<condition>` (float64, see `ranks`; inf when never
+        retrieved), `ties_<condition>` (int64, see `ties`), `null_rank_<condition>` (float64, see `null_ranks`; NaN
+        without a null target) and `subset_rank_<condition>` (float64, see `subset_ranks`; NaN without a subset).
+
+        Args:
+            reference: whether the reference counts as a competitor; the protocol's policy by default.
+
+        Raises:
+            CircusError: the protocol hides the targets.
+        """
+        import pandas as pd
+
+        policy = reference or self.policy
+        columns: dict[str, object] = {
+            "query": np.repeat(np.array(self.queries, object), np.diff(self.offsets)),
+            "target": list(chain.from_iterable(self.targets)),
+        }
+        for condition in Condition:
+            ranking = self.results[condition].ranking
+            null = _apply(ranking.null_rank, ranking.null_reference, policy)
+            columns[f"rank_{condition}"] = self.ranks(condition, reference=policy).values
+            columns[f"ties_{condition}"] = ranking.ties
+            columns[f"null_rank_{condition}"] = np.where(ranking.null_rank == UNREACHABLE, np.nan, null)
+            columns[f"subset_rank_{condition}"] = np.where(
+                ranking.subset_rank == UNREACHABLE, np.nan, ranking.subset_rank
+            )
+        return pd.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        """Name model, benchmark, counts and hit rates rather than each query."""
+        if self.manifest.protocol["hidden_targets"]:
+            rates = "targets hidden"
+        else:
+            rates = ", ".join(f"{condition} {100 * rate:.1f} %" for condition, rate in self.hit_rates(10).items())
+        return f"Run({self.manifest!r}, hit rate@10: {rates})"
+
+    def _repr_html_(self) -> str:
+        """Show the manifest's main facts and the hit rates in a notebook."""
+        manifest = self.manifest
+        facts: dict[str, object] = {
+            "model": f"{manifest.model.name} ({manifest.model.revision}, {manifest.model.dtype})"[:_MAX_CELL],
+            "benchmark": manifest.benchmark[:_MAX_CELL],
+            "protocol": manifest.protocol["id"][:_MAX_CELL],
+            "queries": manifest.n_queries,
+            "gallery images": manifest.n_gallery,
+            "date": manifest.date,
+            "alarms": ", ".join(manifest.alarms) or "none",
+        }
+        if not manifest.protocol["hidden_targets"]:
+            rates = [self.hit_rates(k) for k in _CUTOFFS]
+            for condition in Condition:
+                name = f"hit rate@{'/'.join(map(str, _CUTOFFS))}, {condition}"
+                facts[name] = " / ".join(f"{100 * rate[condition]:.1f}" for rate in rates) + " %"
+        return facts_table("Run", facts)
+
+    def save(self, folder: StrPath) -> None:
         """Write the rank table, the top-k table and the manifest."""
         save_tables(folder, self.queries, self.targets, results=self.results)
-        manifest = dataclasses.asdict(self.manifest)
-        files = {name: sha256(folder / name) for name in (RANKS_FILE, TOP_FILE)}
-        # The manifest comes last: a folder without it was not written to the end.
-        write_json(
-            folder / MANIFEST_FILE,
-            {**manifest, "schema_version": SCHEMA_VERSION, "package_version": __version__, "files": files},
-        )
+        self.manifest.save(folder)
 
     @classmethod
-    def load(cls, folder: Path) -> Run:
+    def load(cls, folder: StrPath) -> Run:
         """Read a Run that `save` wrote.
 
         Raises:
@@ -222,27 +211,29 @@ def run_benchmark(
     backend: Backend = Backend.NUMPY,
     device: str | None = None,
     memory: int = DEFAULT_MEMORY,
-    processes: Processes | None = None,
-    advance: Callable[[int], object] = lambda _: None,
+    job: DistributedJob | None = None,
+    advance: Callable[[int], object] | None = None,
+    progress: bool | None = None,
 ) -> Run:
     """Encode a benchmark under the three conditions and rank every target in the whole gallery.
 
     In a job of several processes (`accelerate launch`, `torchrun`) every process calls this with the same arguments.
     They share the work, and each gets the same Run: that of a single process, to the last bit. Who saves it lets the
-    main process alone do so (`Processes.on_main`). See docs/scale.md.
+    main process alone do so (`DistributedJob.run_on_main`). See docs/scale.md.
 
     Args:
         encoder: follows mteb's `EncoderProtocol`.
         benchmark: has images, all of them decodable.
-        store: keeps the embeddings; what it holds already is not encoded again.
-        settings: how the encode is cut.
+        store: caches the embeddings; what it holds already is not encoded again.
+        settings: batch size and checkpoints of the encode.
         top_k: gallery images kept per query and condition.
         seed: of the null targets.
         backend: of the ranking; `device` and `memory` likewise.
         device: a torch device.
-        memory: bytes a block of scores may take.
-        processes: those of the job; by default what a launcher says in the environment.
+        memory: bytes that a block of scores may take.
+        job: the processes that share the work; by default those of the launcher that the environment describes.
         advance: called with the number of inputs encoded; `n_inputs` of them in all.
+        progress: whether to show progress bars; by default in a terminal or a notebook, unless `advance` is given.
 
     Raises:
         ImageError: an image cannot be decoded.
@@ -250,17 +241,23 @@ def run_benchmark(
         BudgetError: an encoder that costs money would pass its budget.
         ProcessError: another process of the job failed, was lost, or was started with something else.
     """
-    job = processes or current_processes()
+    job = job or current_job()
     settings = settings or EncodeSettings()
-    driver = BenchmarkEncoder(encoder, benchmark, store=store, settings=settings, processes=job, advance=advance)
-    job.agree("benchmark", (benchmark.name, benchmark.protocol.id, benchmark.fingerprint))
-    job.agree("model and settings", (driver.model, settings, top_k, seed, backend, memory))
-    job.everywhere("checking the budget", driver.check_budget)
-    probe = job.on_main("probing the encoder", driver.probe)
-    driver.encode()
+    ModelIdentity.of(encoder)  # an encoder without a name is refused before its images are decoded
+    shown = progress if advance is None and job.is_main else False
+    with progress_bar("images", len(benchmark.image_ids), shown=shown) as count:
+        benchmark.inspect(advance=count, job=job)
+    with progress_bar("encoding", n_inputs(benchmark), shown=shown) as count:
+        counted = advance or count
+        driver = BenchmarkEncoder(encoder, benchmark, store=store, settings=settings, job=job, advance=counted)
+        job.assert_equal("benchmark", (benchmark.name, benchmark.protocol.id, benchmark.fingerprint))
+        job.assert_equal("model and settings", (driver.model, settings, top_k, seed, backend, memory))
+        job.run_on_all("checking the budget", driver.check_budget)
+        sanity_check = job.run_on_main("probing the encoder", driver.sanity_check)
+        driver.encode()
     gallery = driver.gallery()
     targets = _targets(benchmark, seed)
-    ranker = Ranker(gallery, backend=backend, device=device, memory=memory, longest=1.0, processes=job)
+    ranker = Ranker(gallery, backend=backend, device=device, memory=memory, max_norm=1.0, job=job)
     results = {}
     for condition in Condition:
         ranking = ranker.rank(driver.queries(condition), targets=targets, top_k=top_k)
@@ -277,18 +274,18 @@ def run_benchmark(
             dim=gallery.shape[1],
             seed=seed,
             backend=backend,
-            alarms=(*probe.alarms, *((Alarm.COLLAPSED,) if collapsed(gallery) else ())),
-            batch_deviation=probe.batch_deviation,
+            alarms=(*sanity_check.alarms, *((EncoderWarning.COLLAPSED,) if has_collapsed(gallery) else ())),
+            batch_deviation=sanity_check.batch_deviation,
             source=benchmark.source,
         )
 
     queries = tuple(query.id for query in benchmark.queries)
     targets_of = tuple(query.targets for query in benchmark.queries)
-    return Run(job.on_main("describing the run", manifest), queries, targets_of, results)
+    return Run(job.run_on_main("describing the run", manifest), queries, targets_of, results)
 
 
 def n_inputs(benchmark: Benchmark) -> int:
-    """How many inputs `run_benchmark` reports through `advance`."""
+    """Count the inputs that `run_benchmark` reports through `advance`."""
     return len(benchmark.gallery.ids) + len(Condition) * len(benchmark.queries)
 
 
@@ -316,7 +313,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
                 f"(fingerprints differ); run them on the same files"
             )
         if other.model.name in models:
-            raise MismatchError(f"{other.model.name} occurs twice; a pool has one Run a model, of one revision")
+            raise MismatchError(f"{other.model.name} occurs twice; a pool has one Run per model, of one revision")
         models.add(other.model.name)
 
 
@@ -349,10 +346,10 @@ def _ids(index: NDArray[np.int64], benchmark: Benchmark) -> tuple[tuple[str, ...
 
 
 def _apply(rank: NDArray[np.int64], place: NDArray[np.int8], policy: ReferencePolicy) -> NDArray[np.float64]:
-    """Ranks under a reference policy, infinite where the target cannot be retrieved."""
+    """Apply a reference policy to ranks; they are infinite where the target cannot be retrieved."""
     ranks = rank.astype(np.float64)
     if policy is ReferencePolicy.REMOVED:
-        ranks -= np.isin(place, (ReferencePlace.TIED, ReferencePlace.ABOVE))
-        ranks[place == ReferencePlace.IS_TARGET] = np.inf
+        ranks -= np.isin(place, (ReferencePosition.TIED, ReferencePosition.ABOVE))
+        ranks[place == ReferencePosition.IS_TARGET] = np.inf
     ranks[rank == UNREACHABLE] = np.inf
     return ranks

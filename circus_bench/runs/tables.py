@@ -1,4 +1,4 @@
-"""The two tables of a Run, to parquet and back: exact ranks, and what was retrieved. See docs/formats.md."""
+"""Write and read the two tables of a Run, exact ranks and the retrieved top-k, as parquet. See docs/formats.md."""
 
 from __future__ import annotations
 
@@ -6,28 +6,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Condition
-from circus_bench.errors import FormatError, some
+from circus_bench.errors import FormatError, format_ids
 from circus_bench.io import read_parquet, write_parquet
-from circus_bench.ranking.ranker import UNREACHABLE, Ranking, ReferencePlace
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from circus_bench.ranking.ranker import UNREACHABLE, Ranking, ReferencePosition
 
 RANKS_FILE, TOP_FILE = "ranks.parquet", "topk.parquet"
 
+_WORD = pa.dictionary(pa.int32(), pa.string())
+_RANK_SCHEMA = pa.schema(
+    [
+        ("query", pa.string()),
+        ("condition", _WORD),
+        ("target", pa.string()),
+        ("rank", pa.int32()),
+        ("ties", pa.int32()),
+        ("reference", _WORD),
+        ("null_rank", pa.int32()),
+        ("null_reference", _WORD),
+        ("subset_rank", pa.int32()),
+    ]
+)
+_TOP_SCHEMA = pa.schema(
+    [
+        ("query", pa.string()),
+        ("condition", _WORD),
+        ("images", pa.list_(pa.string())),
+        ("scores", pa.list_(pa.float32())),
+        ("subset", pa.list_(pa.string())),
+    ]
+)
+
 IdLists = tuple[tuple[str, ...], ...]
-"""One tuple of ids a query."""
+"""One tuple of ids per query."""
 
 
 @dataclass(frozen=True)
 class ConditionResult:
-    """The outcome of one condition.
+    """Ranks and top-k under one condition.
 
     Attributes:
         ranking: see `Ranking`; its gallery positions (`top`, `subset_top`) are empty after loading.
@@ -39,27 +62,31 @@ class ConditionResult:
     top_ids: IdLists
     subset_ids: IdLists
 
+    def __repr__(self) -> str:
+        """Name the counts rather than each query."""
+        return f"ConditionResult({self.ranking!r})"
+
 
 def save_tables(
-    folder: Path, queries: Sequence[str], targets: IdLists, *, results: Mapping[Condition, ConditionResult]
+    folder: StrPath, queries: Sequence[str], targets: IdLists, *, results: Mapping[Condition, ConditionResult]
 ) -> None:
     """Write both tables.
 
     Args:
         folder: gets `ranks.parquet` and `topk.parquet`.
         queries: query ids.
-        targets: for each query its target ids.
-        results: the outcome of every condition.
+        targets: target ids per query.
+        results: ranks and top-k per condition.
     """
-    import pyarrow as pa
-
     ranks = [_rank_table(queries, targets, condition, results[condition].ranking) for condition in Condition]
     tops = [_top_table(queries, condition, results[condition]) for condition in Condition]
-    for name, parts, schema in ((RANKS_FILE, ranks, _rank_schema()), (TOP_FILE, tops, _top_schema())):
-        write_parquet(folder / name, pa.concat_tables(parts).cast(schema).unify_dictionaries().combine_chunks())
+    for name, parts, schema in ((RANKS_FILE, ranks, _RANK_SCHEMA), (TOP_FILE, tops, _TOP_SCHEMA)):
+        write_parquet(Path(folder) / name, pa.concat_tables(parts).cast(schema).unify_dictionaries().combine_chunks())
 
 
-def load_tables(folder: Path, *, n_gallery: int) -> tuple[tuple[str, ...], IdLists, dict[Condition, ConditionResult]]:
+def load_tables(
+    folder: StrPath, *, n_gallery: int
+) -> tuple[tuple[str, ...], IdLists, dict[Condition, ConditionResult]]:
     """Read both tables.
 
     Args:
@@ -67,14 +94,15 @@ def load_tables(folder: Path, *, n_gallery: int) -> tuple[tuple[str, ...], IdLis
         n_gallery: the greatest rank there can be.
 
     Returns:
-        Query ids, for each query its target ids, and the outcome of every condition.
+        Query ids, target ids per query, and ranks and top-k per condition.
 
     Raises:
         FormatError: a file is missing or of another schema, the conditions differ in queries or targets, a row occurs
             twice, or a rank lies outside the gallery.
     """
-    table = read_parquet(folder / RANKS_FILE, schema=_rank_schema())
-    top = read_parquet(folder / TOP_FILE, schema=_top_schema())
+    folder = Path(folder)
+    table = read_parquet(folder / RANKS_FILE, schema=_RANK_SCHEMA)
+    top = read_parquet(folder / TOP_FILE, schema=_TOP_SCHEMA)
     rank_parts, top_parts = _by_condition(table), _by_condition(top)
     queries = top_parts[Condition.MULTIMODAL]["query"].to_pylist()
     pairs = _pairs(rank_parts[Condition.MULTIMODAL])
@@ -95,30 +123,9 @@ def load_tables(folder: Path, *, n_gallery: int) -> tuple[tuple[str, ...], IdLis
     return tuple(queries), tuple(map(tuple, targets.values())), results
 
 
-def _rank_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(
-        [
-            ("query", pa.string()),
-            ("condition", word),
-            ("target", pa.string()),
-            ("rank", pa.int32()),
-            ("ties", pa.int32()),
-            ("reference", word),
-            ("null_rank", pa.int32()),
-            ("null_reference", word),
-            ("subset_rank", pa.int32()),
-        ]
-    )
-
-
 def _rank_table(queries: Sequence[str], targets: IdLists, condition: Condition, ranking: Ranking) -> pa.Table:
-    import pyarrow as pa
-
     flat = list(chain.from_iterable(targets))
-    places = np.array([place.name.lower() for place in ReferencePlace], object)
+    places = np.array([place.name.lower() for place in ReferencePosition], object)
 
     def ranks(values: NDArray[np.int64]) -> pa.Array:
         return pa.array(values, pa.int32(), mask=values == UNREACHABLE)
@@ -138,23 +145,7 @@ def _rank_table(queries: Sequence[str], targets: IdLists, condition: Condition, 
     )
 
 
-def _top_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("query", pa.string()),
-            ("condition", pa.dictionary(pa.int32(), pa.string())),
-            ("images", pa.list_(pa.string())),
-            ("scores", pa.list_(pa.float32())),
-            ("subset", pa.list_(pa.string())),
-        ]
-    )
-
-
 def _top_table(queries: Sequence[str], condition: Condition, result: ConditionResult) -> pa.Table:
-    import pyarrow as pa
-
     return pa.table(
         {
             "query": pa.array(queries, pa.string()),
@@ -176,8 +167,6 @@ def _pairs(ranks: pa.Table) -> list[tuple[str, str]]:
 
 
 def _result(ranks: pa.Table, top: pa.Table, *, n_gallery: int, where: Path) -> ConditionResult:
-    import pyarrow.compute as pc
-
     def integers(name: str) -> NDArray[np.int64]:
         column: NDArray[np.int32] = pc.fill_null(ranks[name], UNREACHABLE).to_numpy()
         return column.astype(np.int64)
@@ -186,11 +175,13 @@ def _result(ranks: pa.Table, top: pa.Table, *, n_gallery: int, where: Path) -> C
         values = integers(name)
         wrong = values[(values < 0) | (values > n_gallery)]
         if len(wrong):
-            raise FormatError(f"{where}: {name} outside 1 to {n_gallery:,}, the size of the gallery ({some(wrong)})")
+            raise FormatError(
+                f"{where}: {name} outside 1 to {n_gallery:,}, the size of the gallery ({format_ids(wrong)})"
+            )
         return values
 
     def places(name: str) -> NDArray[np.int8]:
-        return np.array([ReferencePlace[place.upper()] for place in ranks[name].to_pylist()], np.int8)
+        return np.array([ReferencePosition[place.upper()] for place in ranks[name].to_pylist()], np.int8)
 
     no_positions = np.empty((len(top), 0), np.int64)
     ranking = Ranking(

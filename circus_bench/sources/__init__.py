@@ -89,7 +89,7 @@ def load_source(
 
 
 def options_of(protocol: str) -> dict[str, str]:
-    """The further arguments of `load_source` for a protocol: name to type, as it is written in the source's module."""
+    """List the further arguments of `load_source` for a protocol: name to type, as written in the source's module."""
     make = _maker(importlib.import_module(f"{__name__}.{_MODULE_OF[protocol]}"))
     parameters = inspect.signature(make).parameters
     return {name: str(parameter.annotation) for name, parameter in parameters.items() if name not in _GIVEN}
@@ -141,6 +141,7 @@ def _policy(text: str) -> Any:
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "str": str,
+    "StrPath": str,
     "int": int,
     "float": float,
     "ReferencePolicy": _policy,

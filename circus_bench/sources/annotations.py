@@ -1,4 +1,4 @@
-"""Reading annotation files: strictly, with errors that name the file, the row, the key and the remedy.
+"""Read annotation files strictly, with errors that name the file, the row, the key and the remedy.
 
 - Text is UTF-8, plain or in a `.gz` file. A UTF-8 byte order mark is accepted and dropped: it changes nothing. Files in
   UTF-16 or another encoding are an error that says so.
@@ -12,17 +12,18 @@ Rows are counted from 1 in messages, as an editor counts lines; the row numbers 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import io
 import json
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from circus_bench.errors import BenchmarkError, FormatError, some
+from circus_bench._typing import StrPath
+from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query
+from circus_bench.errors import BenchmarkError, FormatError, duplicates, format_ids
 from circus_bench.io import sha256
 
 T = TypeVar("T")
@@ -33,33 +34,28 @@ _TYPE_NAMES = dict(zip(_KINDS, _WORDS, strict=True))
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-def locate(folder: Path | None, *places: str, origin: str) -> Path:
-    """The first of several places in a folder that exists.
-
-    Args:
-        folder: where the annotation files lie.
-        places: file paths relative to it, the official layout first.
-        origin: where the files can be had, for the message.
+def find_file(folder: StrPath | None, *places: StrPath, origin: str) -> Path:
+    """Return the first of several places in a folder where there is a file; the official layout comes first.
 
     Raises:
-        FormatError: there is no folder, or no file at any of the places.
+        FormatError: there is no folder, or no file at any of the places; names `origin`, where it can be had.
     """
-    if folder is None:
-        raise FormatError(f"no folder given: it must hold {places[0]}, from {origin}")
-    if not folder.is_dir():
-        raise FormatError(f"{folder}: no such folder; it must hold {places[0]}, from {origin}")
-    for place in places:
-        if (folder / place).is_file():
-            return folder / place
-    raise FormatError(f"{folder}: holds none of {', '.join(places)}; get it from {origin}")
+    if folder is None or not Path(folder).is_dir():
+        wrong = "no folder given:" if folder is None else f"{folder}: no such folder;"
+        raise FormatError(f"{wrong} it must hold {places[0]}, from {origin}")
+    found = next((path for path in (Path(folder, place) for place in places) if path.is_file()), None)
+    if found is None:
+        raise FormatError(f"{folder}: holds none of {', '.join(map(str, places))}; get it from {origin}")
+    return found
 
 
-def read_text(path: Path, *, origin: str) -> str:
+def read_text(path: StrPath, *, origin: str) -> str:
     """Read a UTF-8 text file, uncompressed or `.gz`, without its byte order mark.
 
     Raises:
         FormatError: the file is missing, damaged or not UTF-8.
     """
+    path = Path(path)
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except FileNotFoundError:
@@ -78,14 +74,8 @@ def read_text(path: Path, *, origin: str) -> str:
         ) from error
 
 
-def parse_json(text: str, *, path: Path, origin: str, line: int | None = None) -> Any:
-    """Parse strict JSON.
-
-    Args:
-        text: the document.
-        path: the file it comes from, for messages.
-        origin: where the file can be had.
-        line: the line of the file that `text` is, for JSON lines.
+def parse_json(text: str, *, path: StrPath, origin: str, line: int | None = None) -> Any:
+    """Parse strict JSON, of a whole file or (JSON lines) of one `line` of it.
 
     Raises:
         FormatError: the text is not JSON, or an object has a key twice.
@@ -97,9 +87,8 @@ def parse_json(text: str, *, path: Path, origin: str, line: int | None = None) -
     place = f"line {line:,}: " if line else ""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        if repeated:
-            fail(f"{place}an object has a key more than once ({some(repeated)})")
+        if repeated := duplicates(key for key, _ in pairs):
+            fail(f"{place}an object has a key more than once ({format_ids(repeated)})")
         return dict(pairs)
 
     def constant(name: str) -> NoReturn:
@@ -113,7 +102,7 @@ def parse_json(text: str, *, path: Path, origin: str, line: int | None = None) -
         fail(f"not JSON at line {line or error.lineno:,}, column {error.colno:,} ({what})", error)
 
 
-def read_json(path: Path, kind: type[T], *, origin: str) -> T:
+def read_json(path: StrPath, kind: type[T], *, origin: str) -> T:
     """Read a JSON file whose outermost value is of one kind.
 
     Raises:
@@ -128,8 +117,8 @@ def read_json(path: Path, kind: type[T], *, origin: str) -> T:
     return content
 
 
-class Row:
-    """One annotation, and where it stands.
+class AnnotationRow:
+    """One row of an annotation file, with typed access to its values.
 
     Args:
         content: the row: an object.
@@ -148,7 +137,7 @@ class Row:
         self,
         content: Any,
         *,
-        path: Path,
+        path: StrPath,
         number: int,
         origin: str,
         aliases: Mapping[str, Sequence[str]] | None = None,
@@ -177,11 +166,11 @@ class Row:
         return self._content[name]
 
     def keys(self) -> set[str]:
-        """The keys of the row, as they are in the file."""
+        """Return the keys of the row, as they are in the file."""
         return set(self._content)
 
     def get(self, key: str, kind: type[T]) -> T:
-        """The value of a key, of the kind wanted."""
+        """Return the value of a key, of the kind wanted."""
         value = self[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             self.fail(
@@ -189,24 +178,24 @@ class Row:
             )
         return value
 
-    def identifier(self, key: str) -> str:
-        """The id under a key, a string or a whole number, as a string."""
-        return self.as_identifier(self[key], key)
+    def get_id(self, key: str) -> str:
+        """Return the id under a key, a string or a whole number, as a string."""
+        return self.check_id(self[key], key)
 
-    def identifiers(self, key: str) -> tuple[str, ...]:
-        """The list of ids under a key, as strings."""
-        return tuple(self.as_identifier(value, key) for value in self.get(key, list))
+    def get_ids(self, key: str) -> tuple[str, ...]:
+        """Return the list of ids under a key, as strings."""
+        return tuple(self.check_id(value, key) for value in self.get(key, list))
 
-    def strings(self, key: str) -> tuple[str, ...]:
-        """The list of strings under a key."""
+    def get_strings(self, key: str) -> tuple[str, ...]:
+        """Return the list of strings under a key."""
         values = self.get(key, list)
         for value in values:
             if not isinstance(value, str):
                 self.fail(f"has {_name(value)} in the list under {self._name_of(key)!r}, expected strings")
         return tuple(values)
 
-    def as_identifier(self, value: Any, key: str) -> str:
-        """A value found under a key, checked to be an id: a non-empty string or a whole number."""
+    def check_id(self, value: Any, key: str) -> str:
+        """Return a value found under a key as a string; it must be an id: a non-empty string or a whole number."""
         if isinstance(value, bool) or not isinstance(value, str | int):
             self.fail(f"has {_name(value)} under {key!r}, expected an id: a string or a whole number ({_short(value)})")
         if value == "":
@@ -220,21 +209,23 @@ class Row:
         return next((name for name in self._names(key) if name in self._content), None)
 
 
-def rows_of(
-    contents: Iterable[Any], *, path: Path, origin: str, aliases: Mapping[str, Sequence[str]] | None = None
-) -> list[Row]:
+def wrap_rows(
+    contents: Iterable[Any], *, path: StrPath, origin: str, aliases: Mapping[str, Sequence[str]] | None = None
+) -> list[AnnotationRow]:
     """Wrap the rows of a file.
 
     Raises:
         FormatError: a row is no object, or there is none.
     """
-    rows = [Row(c, path=path, number=number, origin=origin, aliases=aliases) for number, c in enumerate(contents)]
+    rows = [
+        AnnotationRow(c, path=path, number=number, origin=origin, aliases=aliases) for number, c in enumerate(contents)
+    ]
     if not rows:
         raise FormatError(f"{path}: holds no rows; get it again from {origin}")
     return rows
 
 
-def read_rows(path: Path, *, origin: str, aliases: Mapping[str, Sequence[str]] | None = None) -> list[Row]:
+def read_rows(path: StrPath, *, origin: str, aliases: Mapping[str, Sequence[str]] | None = None) -> list[AnnotationRow]:
     """Read rows from a JSON list, JSON lines (`.jsonl`), a CSV or a parquet file, by the file name's end.
 
     In CSV every value is a string. Blank lines of JSON lines are passed over.
@@ -242,17 +233,15 @@ def read_rows(path: Path, *, origin: str, aliases: Mapping[str, Sequence[str]] |
     Raises:
         FormatError: the file cannot be read, or a row is no object.
     """
-    return rows_of(read_contents(path, origin=origin), path=path, origin=origin, aliases=aliases)
+    return wrap_rows(read_records(path, origin=origin), path=path, origin=origin, aliases=aliases)
 
 
-def read_contents(path: Path, *, origin: str, lines: bool = False) -> list[Any]:
-    """What `read_rows` makes rows of. Errors as there, but for rows that are no objects.
+def read_records(path: StrPath, *, origin: str, lines: bool = False) -> list[Any]:
+    """Read what `read_rows` makes rows of; with `lines` a `.json` file is taken for JSON lines, too.
 
-    Args:
-        path: the file.
-        origin: where it can be had.
-        lines: take a `.json` file for JSON lines, too.
+    Errors are as there, but for rows that are no objects.
     """
+    path = Path(path)
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix == ".parquet":
         return list(_read_parquet(path, origin))
@@ -264,93 +253,97 @@ def read_contents(path: Path, *, origin: str, lines: bool = False) -> list[Any]:
     return list(read_json(path, list, origin=origin))
 
 
-def require_one_kind(rows: Sequence[Row], *keys: str, path: Path) -> None:
-    """Refuse ids that are whole numbers in some rows and strings in others.
-
-    Args:
-        rows: the rows.
-        keys: keys that hold ids of the same things (or lists of them): they are looked at together.
-        path: the rows' file.
+def check_id_types(rows: Sequence[AnnotationRow], *keys: str, path: StrPath) -> None:
+    """Refuse ids, or lists of ids, of the same things under `keys` that are numbers in some rows, strings in others.
 
     Raises:
         FormatError: both kinds occur; the first rows of each are named.
     """
     places: dict[str, dict[int, None]] = {"whole numbers": {}, "strings": {}}
     for row in rows:
-        for key in keys:
-            if key not in row:
-                continue
-            value = row[key]
-            for identifier in value if isinstance(value, list) else [value]:
-                if isinstance(identifier, str):
-                    places["strings"][row.number + 1] = None
-                elif isinstance(identifier, int):
-                    places["whole numbers"][row.number + 1] = None
+        for value in (row[key] for key in keys if key in row):
+            for entry in value if isinstance(value, list) else [value]:
+                if isinstance(entry, str | int):
+                    places["strings" if isinstance(entry, str) else "whole numbers"][row.number + 1] = None
     if all(places.values()):
-        found = " and ".join(f"{kind} in rows {some(numbers)}" for kind, numbers in places.items())
+        found = " and ".join(f"{kind} in rows {format_ids(numbers)}" for kind, numbers in places.items())
         raise FormatError(
             f"{path}: the ids under {', '.join(map(repr, keys))} are {found}. Write them all in one way: "
             f"12 and '12' may or may not be the same thing"
         )
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where annotations come from and what may be done with them.
+@dataclasses.dataclass(frozen=True)
+class SourceInfo:
+    """Provenance of annotations, and what may be done with them.
 
     Attributes:
-        place: where the files can be had, in words.
+        origin: where the files can be had, in words.
         license: of the annotations.
         image_license: of the images.
-        images_redistributable: whether a release may contain the pixels; False where the licence forbids it.
+        images_redistributable: whether a release may contain the pixels; False where the license forbids it.
         citation: how to cite the benchmark.
     """
 
-    place: str
+    origin: str
     license: str
     image_license: str
     images_redistributable: bool
     citation: str
 
 
-def provenance(
-    origin: Origin,
-    files: Iterable[Path],
+def protocols_by_id(*protocols: Protocol) -> dict[str, Protocol]:
+    """Index protocols by their ids."""
+    return {protocol.id: protocol for protocol in protocols}
+
+
+def build_benchmark(
+    name: str,
+    protocol: Protocol,
     *,
-    folder: Path,
+    queries: Iterable[Query],
+    gallery: Iterable[str],
+    images: Mapping[str, bytes] | None,
+    allow: Iterable[Defect],
+    info: SourceInfo,
+    files: Iterable[Path],
+    folder: StrPath | None,
     split: str,
     counts: Mapping[str, int],
     **facts: Any,
-) -> dict[str, Any]:
-    """What `Benchmark.source` says about annotations read from files.
+) -> Benchmark:
+    """Build the benchmark that a source has read, its provenance in `Benchmark.source`.
 
-    Args:
-        origin: where they come from.
-        files: the files read.
-        folder: their folder; names are given relative to it.
-        split: the benchmark's own name of the split.
-        counts: numbers met on the way from rows to queries.
-        facts: anything else, JSON-able.
+    That is: what is known of the source (`info`), the benchmark's own name of the split, the files with their digests
+    (names relative to `folder`), `counts` with those of queries and targets, and JSON-able `facts`.
+
+    Raises:
+        BenchmarkError: the annotations contradict each other.
     """
+    queries = tuple(queries)
 
-    def name(path: Path) -> str:
-        return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+    def relative(path: Path) -> str:
+        return path.relative_to(folder).as_posix() if folder and path.is_relative_to(folder) else path.name
 
-    return {
-        "origin": origin.place,
-        "license": origin.license,
-        "image_license": origin.image_license,
-        "images_redistributable": origin.images_redistributable,
-        "citation": origin.citation,
+    source = {
+        **dataclasses.asdict(info),
         "split": split,
-        "files": {name(path): sha256(path) for path in dict.fromkeys(files)},
-        "counts": dict(counts),
+        "files": {relative(path): sha256(path) for path in dict.fromkeys(files)},
+        "counts": {**counts, "queries": len(queries), "targets": sum(len(query.targets) for query in queries)},
         **facts,
     }
+    return Benchmark(
+        name=name,
+        protocol=protocol,
+        queries=queries,
+        gallery=Gallery(tuple(gallery), images),
+        source=source,
+        allow=frozenset(allow),
+    )
 
 
-def choose(value: str, known: Iterable[str], *, what: str) -> str:
-    """An option's value, checked to be one of the known ones.
+def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
+    """Return an option's value, which must be one of the known ones.
 
     Raises:
         BenchmarkError: it is not.
@@ -361,8 +354,8 @@ def choose(value: str, known: Iterable[str], *, what: str) -> str:
     return value
 
 
-def group_by(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
-    """Items with equal keys together, groups and members in the order of first appearance."""
+def group_rows(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
+    """Group items with equal keys, groups and members in the order of first appearance."""
     groups: dict[Any, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -378,7 +371,7 @@ def _read_csv(path: Path, origin: str) -> list[dict[str, str]]:
     uneven = [number for number, row in enumerate(rows, start=1) if None in row or None in row.values()]
     if uneven:
         raise FormatError(
-            f"{path}: rows have not the fields of the header ({some(uneven)}); mend them, or fetch it from {origin}"
+            f"{path}: rows have not the fields of the header ({format_ids(uneven)}); mend them, or get it from {origin}"
         )
     return rows
 

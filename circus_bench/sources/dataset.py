@@ -1,4 +1,4 @@
-"""Bring your own: any Hugging Face dataset, or local parquet, CSV or JSON files, with a column mapping.
+"""Read a benchmark of your own: any Hugging Face dataset, or local parquet, CSV or JSON files, with a column mapping.
 
 `columns` says which column holds what:
 
@@ -27,9 +27,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
+from circus_bench._typing import StrPath
+from circus_bench.benchmark import Benchmark, Defect, Protocol, Query, ReferencePolicy
 from circus_bench.errors import BenchmarkError, FormatError
-from circus_bench.sources.annotations import Origin, Row, choose, provenance, read_contents, require_one_kind, rows_of
+from circus_bench.sources.annotations import (
+    AnnotationRow,
+    SourceInfo,
+    build_benchmark,
+    check_choice,
+    check_id_types,
+    read_records,
+    wrap_rows,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -43,13 +52,13 @@ _TEXT_FILES = (".csv", ".json", ".jsonl")
 
 
 def image_id(path: Path) -> str | None:
-    """The name of an image file without its suffix."""
+    """Return the name of an image file without its suffix."""
     return path.stem
 
 
 def load(
     protocol: str,
-    folder: Path | None = None,
+    folder: StrPath | None = None,
     *,
     columns: Mapping[str, str],
     name: str,
@@ -60,7 +69,7 @@ def load(
     gallery_split: str | None = None,
     reference: ReferencePolicy = ReferencePolicy.KEPT,
     instruction: str = "",
-    about: Origin | None = None,
+    about: SourceInfo | None = None,
     images: Mapping[str, bytes] | None = None,
     allow: Iterable[Defect] = (),
 ) -> Benchmark:
@@ -78,7 +87,7 @@ def load(
         gallery_split: the gallery's split, where there is more than one.
         reference: whether a query's own reference can be retrieved.
         instruction: the task instruction.
-        about: origin, licences and citation; by default what the dataset says of itself, and no right to redistribute.
+        about: origin, licenses and citation; by default what the dataset says of itself, and no right to redistribute.
         images: image id to the bytes of its file, in place of the datasets' own.
         allow: defects to allow.
 
@@ -86,32 +95,32 @@ def load(
         FormatError: the data cannot be read, lack a column, or hold something else than the column should.
         BenchmarkError: the mapping is not one of the fields above, or the annotations contradict each other.
     """
-    choose(protocol, PROTOCOLS, what="protocol of a dataset")
+    check_choice(protocol, PROTOCOLS, what="protocol of a dataset")
     if not name:
         raise BenchmarkError("a dataset needs a name")
     _check_fields(columns, _FIELDS, _REQUIRED)
     if (folder is None) == (data is None):
         raise BenchmarkError("give either a folder (or file) or a loaded dataset as `data`")
+    path = None if folder is None else Path(folder)
     found = _Images()
-    table = _Table.of(folder if data is None else data, columns, split=split, name=name, found=found)
+    table = _Table.of(data if path is None else path, columns, split=split, name=name, found=found)
     queries = tuple(table.query(number) for number in range(len(table.rows)))
     table.check_kinds()
     if gallery is None:
-        listed = dict.fromkeys(image for query in queries for image in (query.reference, *query.targets))
-        ids = tuple(listed)
+        ids = tuple(dict.fromkeys(image for query in queries for image in (query.reference, *query.targets)))
     else:
         ids = _gallery(gallery, gallery_columns, gallery_split, name=name, found=found)
     info = table.dataset.info
-    about = about or Origin(
-        place=str(info.homepage or "a dataset of the user's own"),
+    about = about or SourceInfo(
+        origin=str(info.homepage or "a dataset of the user's own"),
         license=str(info.license or "unknown"),
         image_license="unknown",
         images_redistributable=False,
         citation=str(info.citation or ""),
     )
-    return Benchmark(
-        name=name,
-        protocol=Protocol(
+    return build_benchmark(
+        name,
+        Protocol(
             id=f"dataset/{name}",
             reference=reference,
             instruction=instruction,
@@ -120,16 +129,15 @@ def load(
             captions=f"column {columns['text']!r}, unchanged",
         ),
         queries=queries,
-        gallery=Gallery(ids, images if images is not None else (found or None)),
-        source=provenance(
-            about,
-            [folder] if folder is not None and folder.is_file() else [],
-            folder=folder.parent if folder is not None else Path(),
-            split=split or str(table.dataset.split or ""),
-            counts={"queries": len(queries), "targets": sum(len(query.targets) for query in queries)},
-            columns=dict(columns),
-        ),
-        allow=frozenset(allow),
+        gallery=ids,
+        images=images if images is not None else (found or None),
+        allow=allow,
+        info=about,
+        files=[path] if path is not None and path.is_file() else [],
+        folder=None,
+        split=split or str(table.dataset.split or ""),
+        counts={},
+        columns=dict(columns),
     )
 
 
@@ -173,7 +181,7 @@ class _Table:
     name: str
     found: _Images
     pictures: dict[str, Dataset] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[AnnotationRow] = field(default_factory=list)
 
     @classmethod
     def of(cls, data: Any, columns: Mapping[str, str], *, split: str | None, name: str, found: _Images) -> _Table:
@@ -191,7 +199,7 @@ class _Table:
         plain = [column for part, column in columns.items() if part not in pictures]
         contents: Iterable[Any] = dataset.select_columns(plain) if plain else ({} for _ in range(len(dataset)))
         rows = [
-            Row(content, path=Path(f"dataset {name}"), number=number, origin="its author")
+            AnnotationRow(content, path=Path(f"dataset {name}"), number=number, origin="its author")
             for number, content in enumerate(contents)
         ]
         if not rows:
@@ -210,19 +218,19 @@ class _Table:
                 )
             self.found.add(references[0], self.pictures["reference_image"], number)
         return Query(
-            id=row.identifier(self.columns["id"]) if "id" in self.columns else str(number),
+            id=row.get_id(self.columns["id"]) if "id" in self.columns else str(number),
             reference=references[0],
             text=row.get(self.columns["text"], str),
             targets=self.ids("targets", number),
-            group=row.identifier(self.columns["group"]) if "group" in self.columns else "",
+            group=row.get_id(self.columns["group"]) if "group" in self.columns else "",
             details={"row": number},
         )
 
     def ids(self, part: str, number: int) -> tuple[str, ...]:
-        """The image ids in a column: those that it holds, or those of the images that it holds."""
+        """Return the image ids in a column: those that it holds, or those of the images that it holds."""
         row, column = self.rows[number], self.columns[part]
         if part not in self.pictures:
-            return tuple(row.as_identifier(value, column) for value in _listed(row[column]))
+            return tuple(row.check_id(value, column) for value in _listed(row[column]))
         ids = []
         (value,) = self.pictures[part][number].values()
         for position, picture in enumerate(_listed(value)):
@@ -236,7 +244,7 @@ class _Table:
     def check_kinds(self) -> None:
         """Refuse ids that are numbers in one place and strings in another."""
         plain = [self.columns[part] for part in ("reference", "targets") if part not in self.pictures]
-        require_one_kind(self.rows, *plain, path=Path(f"dataset {self.name}"))
+        check_id_types(self.rows, *plain, path=Path(f"dataset {self.name}"))
 
 
 def _gallery(
@@ -256,7 +264,7 @@ def _gallery(
         raise FormatError(f"dataset {name!r}: the column {columns['image']!r} holds no images")
     if "id" not in columns:
         return tuple(identifier for number in range(len(table.rows)) for identifier in table.ids("image", number))
-    ids = tuple(row.identifier(columns["id"]) for row in table.rows)
+    ids = tuple(row.get_id(columns["id"]) for row in table.rows)
     if "image" in columns:
         for number, identifier in enumerate(ids):
             found.add(identifier, table.pictures["image"], number)
@@ -264,7 +272,7 @@ def _gallery(
 
 
 def _dataset(data: Any, split: str | None, name: str) -> Dataset:
-    """A loaded dataset, from a folder or file where need be."""
+    """Return a loaded dataset, from a folder or file where need be."""
     import datasets
 
     if isinstance(data, str | Path):
@@ -289,8 +297,8 @@ def _read(path: Path) -> Any:
         if path.is_file():
             if path.suffix in _TEXT_FILES:
                 # `load_dataset` guesses types: it would take the id 01 for a number, and the caption NA for no value.
-                rows = read_contents(path, origin=_ORIGIN, lines=path.suffix == ".json" and not _starts_a_list(path))
-                rows_of(rows, path=path, origin=_ORIGIN)
+                rows = read_records(path, origin=_ORIGIN, lines=path.suffix == ".json" and not _starts_a_list(path))
+                wrap_rows(rows, path=path, origin=_ORIGIN)
                 return datasets.Dataset.from_list(rows)
             if path.suffix != ".parquet":
                 raise FormatError(f"{path}: not one of {', '.join(('.parquet', *_TEXT_FILES))}")
@@ -310,7 +318,7 @@ def _starts_a_list(path: Path) -> bool:
 
 
 def _undecoded(feature: Any) -> Any:
-    """The same feature with images left as bytes; None where it holds no images."""
+    """Return the same feature with images left as bytes; None where it holds no images."""
     import datasets
 
     if isinstance(feature, datasets.Image):

@@ -1,11 +1,11 @@
-"""M-BEIR: any composed retrieval task from its own JSON lines files, and M-BEIR's text format.
+"""Read any composed retrieval task of M-BEIR from its JSON lines files; normalize texts as M-BEIR does.
 
 The files of a task, as M-BEIR lays them out:
 
 - queries, `query/<split>/mbeir_<name>_<split>.jsonl`: `qid`, `query_txt`, `query_img_path`, `query_modality`
   (`image,text`), `pos_cand_list`, `neg_cand_list`;
 - the candidate pool, `cand_pool/local/mbeir_<name>_cand_pool.jsonl`: `did`, `img_path`, `modality` (`image`);
-- optional qrels, `qrels/<split>/mbeir_<name>_<split>_qrels.txt`: `qid 0 did relevance [task]` a line.
+- optional qrels, `qrels/<split>/mbeir_<name>_<split>_qrels.txt`: `qid 0 did relevance [task]` per line.
 
 The keys were read in M-BEIR's documentation, not checked against its files, so the other names in `ALIASES` are
 accepted too. Only composed queries (image and text) over images can be read: other modalities are an error.
@@ -18,25 +18,27 @@ Positives that are their query's own reference occur in M-BEIR (CIRR): they are 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.errors import FormatError, some
+from circus_bench._typing import StrPath
+from circus_bench.benchmark import Benchmark, Defect, Protocol, Query, ReferencePolicy
+from circus_bench.errors import FormatError, format_ids
 from circus_bench.sources.annotations import (
-    Origin,
-    Row,
-    choose,
-    locate,
-    provenance,
+    AnnotationRow,
+    SourceInfo,
+    build_benchmark,
+    check_choice,
+    check_id_types,
+    find_file,
     read_rows,
     read_text,
-    require_one_kind,
 )
 
-ORIGIN = Origin(
-    place="the Hugging Face dataset TIGER-Lab/M-BEIR",
+INFO = SourceInfo(
+    origin="the Hugging Face dataset TIGER-Lab/M-BEIR",
     license="that of the underlying data set",
     image_license="that of the underlying data set",
     images_redistributable=False,
@@ -67,7 +69,7 @@ _COMPOSED = {"image", "text"}
 
 
 def mbeir_text(text: str) -> str:
-    """M-BEIR's text format: no carriage returns, outer white space or outer double quotes; a capital; an end mark.
+    """Normalize a text as M-BEIR does: no carriage returns, outer white space or outer quotes; a capital; an end mark.
 
     Source: the `format_string` of M-BEIR's preprocessing; the total text lengths of its CIRR and FashionIQ follow.
 
@@ -82,20 +84,20 @@ def mbeir_text(text: str) -> str:
 
 
 def image_id(path: Path) -> str | None:
-    """The part of a path from its last `mbeir_images` on; None for files outside such a folder."""
+    """Return the part of a path from its last `mbeir_images` on; None for files outside such a folder."""
     before, found, after = path.as_posix().rpartition(f"{_ROOT}/")
     return found + after if found and (not before or before.endswith("/")) else None
 
 
 def load(
     protocol: str,
-    folder: Path | None,
+    folder: StrPath | None,
     *,
     name: str,
     split: str = "test",
-    queries: str | Path | None = None,
-    candidates: str | Path | None = None,
-    qrels: str | Path | None = None,
+    queries: StrPath | None = None,
+    candidates: StrPath | None = None,
+    qrels: StrPath | None = None,
     instruction: str = "",
     images: Mapping[str, bytes] | None = None,
     allow: Iterable[Defect] = (),
@@ -118,69 +120,51 @@ def load(
         FormatError: a file is missing or does not follow its schema, or the task is not a composed one.
         BenchmarkError: the annotations contradict each other.
     """
-    choose(protocol, PROTOCOLS, what="protocol of M-BEIR")
-    query_path = locate(folder, str(queries or f"query/{split}/mbeir_{name}_{split}.jsonl"), origin=ORIGIN.place)
-    pool_path = locate(
-        folder,
-        *([str(candidates)] if candidates else _pool_places(name)),
-        origin=ORIGIN.place,
-    )
+    check_choice(protocol, PROTOCOLS, what="protocol of M-BEIR")
+    query_path = find_file(folder, queries or f"query/{split}/mbeir_{name}_{split}.jsonl", origin=INFO.origin)
+    pool_file = f"mbeir_{name}_cand_pool.jsonl"
+    pool_places = [candidates] if candidates else [f"cand_pool/local/{pool_file}", f"cand_pool/{pool_file}"]
+    pool_path = find_file(folder, *pool_places, origin=INFO.origin)
     files = [query_path, pool_path]
     pool = _pool(pool_path)
-    rows = read_rows(query_path, origin=ORIGIN.place, aliases=ALIASES)
-    require_one_kind(rows, "qid", path=query_path)
-    positives = {row.identifier("qid"): row.identifiers("pos_cand_list") for row in rows} if qrels is None else None
-    if positives is None:
-        files.append(locate(folder, str(qrels), origin=ORIGIN.place))
+    rows = read_rows(query_path, origin=INFO.origin, aliases=ALIASES)
+    check_id_types(rows, "qid", path=query_path)
+    if qrels is None:
+        positives = {row.get_id("qid"): row.get_ids("pos_cand_list") for row in rows}
+    else:
+        files.append(find_file(folder, qrels, origin=INFO.origin))
         positives = _qrels(files[-1])
-        known = {row.identifier("qid") for row in rows}
-        strangers = [qid for qid in positives if qid not in known]
-        if strangers:
-            raise FormatError(f"{files[-1]}: judges queries that {query_path} does not hold ({some(strangers)})")
+        known = {row.get_id("qid") for row in rows}
+        unknown = [qid for qid in positives if qid not in known]
+        if unknown:
+            raise FormatError(f"{files[-1]}: judges queries that {query_path} does not hold ({format_ids(unknown)})")
     dangling = [did for dids in positives.values() for did in dids if did not in pool]
-    made = tuple(_query(row, positives.get(row.identifier("qid"), ()), pool) for row in rows)
-    return Benchmark(
-        name=name,
-        protocol=Protocol(
-            id=f"mbeir/{name}",
-            reference=ReferencePolicy.KEPT,
-            instruction=instruction,
-            gallery=PROTOCOLS["mbeir"].gallery,
-            positives=PROTOCOLS["mbeir"].positives,
-            captions=PROTOCOLS["mbeir"].captions,
-        ),
-        queries=made,
-        gallery=Gallery(tuple(pool.values()), images),
-        source=provenance(
-            ORIGIN,
-            files,
-            folder=folder or query_path.parent,
-            split=split,
-            counts={
-                "queries": len(made),
-                "targets": sum(len(query.targets) for query in made),
-                "dangling_positives": len(dangling),
-            },
-        ),
-        allow=frozenset(allow) | {Defect.REFERENCE_IS_TARGET},
+    return build_benchmark(
+        name,
+        dataclasses.replace(PROTOCOLS["mbeir"], id=f"mbeir/{name}", instruction=instruction),
+        queries=(_query(row, positives.get(row.get_id("qid"), ()), pool) for row in rows),
+        gallery=pool.values(),
+        images=images,
+        allow={Defect.REFERENCE_IS_TARGET, *allow},
+        info=INFO,
+        files=files,
+        folder=folder,
+        split=split,
+        counts={"dangling_positives": len(dangling)},
     )
-
-
-def _pool_places(name: str) -> tuple[str, ...]:
-    return tuple(f"cand_pool/{where}mbeir_{name}_cand_pool.jsonl" for where in ("local/", ""))
 
 
 def _pool(path: Path) -> dict[str, str]:
-    """Candidate id to image id, in file order."""
-    rows = read_rows(path, origin=ORIGIN.place, aliases=ALIASES)
-    require_one_kind(rows, "did", path=path)
+    """Read the candidate pool: candidate id to image id, in file order."""
+    rows = read_rows(path, origin=INFO.origin, aliases=ALIASES)
+    check_id_types(rows, "did", path=path)
     pool: dict[str, str] = {}
     for row in rows:
         if row.get("modality", str) != "image":
             row.fail(
                 f"is a candidate of modality {row['modality']!r}, expected 'image': only images can be ranked here"
             )
-        did = row.identifier("did")
+        did = row.get_id("did")
         if did in pool:
             row.fail(f"repeats the candidate id {did!r}")
         pool[did] = row.get("img_path", str)
@@ -188,9 +172,9 @@ def _pool(path: Path) -> dict[str, str]:
 
 
 def _qrels(path: Path) -> dict[str, tuple[str, ...]]:
-    """Query id to the candidates of positive relevance, in file order."""
+    """Read qrels: query id to the candidates of positive relevance, in file order."""
     positives: dict[str, list[str]] = {}
-    for number, line in enumerate(read_text(path, origin=ORIGIN.place).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, origin=INFO.origin).split("\n"), start=1):
         fields = line.split()
         if not fields:
             continue
@@ -203,11 +187,11 @@ def _qrels(path: Path) -> dict[str, tuple[str, ...]]:
     return {qid: tuple(dids) for qid, dids in positives.items()}
 
 
-def _query(row: Row, positives: Sequence[str], pool: Mapping[str, str]) -> Query:
+def _query(row: AnnotationRow, positives: Sequence[str], pool: Mapping[str, str]) -> Query:
     modality = row.get("query_modality", str)
     if {part.strip() for part in modality.split(",")} != _COMPOSED:
         row.fail(f"is a query of modality {modality!r}, expected 'image,text': only composed queries can be read")
-    negatives = list(row.identifiers("neg_cand_list")) if "neg_cand_list" in row else []
+    negatives = list(row.get_ids("neg_cand_list")) if "neg_cand_list" in row else []
     return Query(
         id=str(row.number),
         reference=row.get("query_img_path", str),

@@ -1,6 +1,6 @@
-"""RMIR: reasoning-intensive retrieval by image and question, from files of a documented schema.
+"""Read RMIR, reasoning-intensive retrieval by image and question, from files of a documented schema.
 
-RMIR's own files could not be had: its layout, field names and licence are unknown. This source therefore reads a schema
+RMIR's own files could not be had: its layout, field names and license are unknown. This source therefore reads a schema
 of our own, and a column mapping says which of the user's columns stand for which of its fields:
 
 | field | column by default | content |
@@ -12,7 +12,7 @@ of our own, and a column mapping says which of the user's columns stand for whic
 | `category` | `category` | `functional`, `temporal` or `causal` |
 
 Queries are JSON lines, a JSON list, CSV or parquet. The pool is such a file too (field `pool_id`, column `id` by
-default), or a text file with one id a line. Further columns are kept in `Query.details`, where they are JSON-able.
+default), or a text file with one id per line. Further columns are kept in `Query.details`, where they are JSON-able.
 
 One protocol, `rmir/test`: the whole shared pool, all positives, the input image left in it where the pool has it (what
 RMIR does is unknown; this is M-BEIR's way). There is no instruction. `Query.group` is the category. Two averages are in
@@ -27,22 +27,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
+from circus_bench._typing import StrPath
+from circus_bench.benchmark import Benchmark, Defect, Protocol, Query, ReferencePolicy
 from circus_bench.errors import BenchmarkError, FormatError
 from circus_bench.sources.annotations import (
-    Origin,
-    Row,
-    choose,
-    locate,
+    AnnotationRow,
+    SourceInfo,
+    build_benchmark,
+    check_choice,
+    check_id_types,
+    find_file,
     parse_json,
-    provenance,
     read_rows,
     read_text,
-    require_one_kind,
 )
 
-ORIGIN = Origin(
-    place="github.com/amazon-science/rmir (named in the paper; its files could not be checked)",
+INFO = SourceInfo(
+    origin="github.com/amazon-science/rmir (named in the paper; its files could not be checked)",
     license="unknown",
     image_license="Visual Genome and Open Images terms",
     images_redistributable=False,
@@ -73,18 +74,18 @@ _POOL_PLACES = ("pool.txt", "pool.jsonl", "pool.parquet", "pool.csv", "pool.json
 
 
 def image_id(path: Path) -> str | None:
-    """The name of an image file without its suffix."""
+    """Return the name of an image file without its suffix."""
     return path.stem
 
 
 def load(
     protocol: str,
-    folder: Path | None,
+    folder: StrPath | None,
     *,
     images: Mapping[str, bytes] | None = None,
     allow: Iterable[Defect] = (),
-    queries: str | Path | None = None,
-    pool: str | Path | None = None,
+    queries: StrPath | None = None,
+    pool: StrPath | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Benchmark:
     """Read RMIR.
@@ -102,49 +103,43 @@ def load(
         FormatError: a file is missing or does not follow the schema.
         BenchmarkError: the mapping names an unknown field, or the annotations contradict each other.
     """
-    choose(protocol, PROTOCOLS, what="protocol of RMIR")
+    check_choice(protocol, PROTOCOLS, what="protocol of RMIR")
     unknown = sorted(set(columns or {}) - set(COLUMNS))
     if unknown:
         raise BenchmarkError(f"the column mapping names unknown fields {unknown}; known: {', '.join(COLUMNS)}")
     names = {**COLUMNS, **(columns or {})}
     split = protocol.partition("/")[2]
-    places = [str(queries)] if queries else [split + suffix for suffix in _QUERY_SUFFIXES]
-    path = locate(folder, *places, origin=ORIGIN.place)
-    pool_path = locate(folder, *([str(pool)] if pool else _POOL_PLACES), origin=ORIGIN.place)
-    rows = read_rows(path, origin=ORIGIN.place)
-    require_one_kind(rows, names["id"], path=path)
-    require_one_kind(rows, names["image"], names["positives"], path=path)
-    made = tuple(_query(row, names, path) for row in rows)
-    return Benchmark(
-        name="rmir" if split == "test" else f"rmir-{split}",
-        protocol=PROTOCOLS[protocol],
+    places = [queries] if queries else [split + suffix for suffix in _QUERY_SUFFIXES]
+    path = find_file(folder, *places, origin=INFO.origin)
+    pool_path = find_file(folder, *([pool] if pool else _POOL_PLACES), origin=INFO.origin)
+    rows = read_rows(path, origin=INFO.origin)
+    check_id_types(rows, names["id"], path=path)
+    check_id_types(rows, names["image"], names["positives"], path=path)
+    made = [_query(row, names, path) for row in rows]
+    return build_benchmark(
+        "rmir" if split == "test" else f"rmir-{split}",
+        PROTOCOLS[protocol],
         queries=made,
-        gallery=Gallery(_pool(pool_path, names["pool_id"]), images),
-        source=provenance(
-            ORIGIN,
-            [path, pool_path],
-            folder=folder or path.parent,
-            split=split,
-            counts={
-                "rows": len(rows),
-                "queries": len(made),
-                "targets": sum(len(query.targets) for query in made),
-                **Counter(query.group for query in made),
-            },
-            columns=dict(names),
-            averages={"micro": "mean over queries", "macro": "mean of the means of the three categories"},
-        ),
-        allow=frozenset(allow),
+        gallery=_pool(pool_path, names["pool_id"]),
+        images=images,
+        allow=allow,
+        info=INFO,
+        files=[path, pool_path],
+        folder=folder,
+        split=split,
+        counts={"rows": len(rows), **Counter(query.group for query in made)},
+        columns=dict(names),
+        averages={"micro": "mean over queries", "macro": "mean of the means of the three categories"},
     )
 
 
-def _query(row: Row, names: Mapping[str, str], path: Path) -> Query:
+def _query(row: AnnotationRow, names: Mapping[str, str], path: Path) -> Query:
     category = row.get(names["category"], str)
     if category not in CATEGORIES:
         row.fail(f"has the category {category!r}, expected one of {', '.join(CATEGORIES)}")
     return Query(
-        id=row.identifier(names["id"]),
-        reference=row.identifier(names["image"]),
+        id=row.get_id(names["id"]),
+        reference=row.get_id(names["image"]),
         text=row.get(names["text"], str),
         targets=_positives(row, names["positives"], path),
         group=category,
@@ -152,20 +147,20 @@ def _query(row: Row, names: Mapping[str, str], path: Path) -> Query:
     )
 
 
-def _positives(row: Row, column: str, path: Path) -> tuple[str, ...]:
+def _positives(row: AnnotationRow, column: str, path: Path) -> tuple[str, ...]:
     value = row[column]
     if isinstance(value, list):
-        return row.identifiers(column)
+        return row.get_ids(column)
     if not isinstance(value, str):
         row.fail(f"has {value!r} under {column!r}, expected a list of image ids")
     if value.strip().startswith("["):
-        listed = parse_json(value, path=path, origin=ORIGIN.place, line=row.number + 1)
-        return tuple(row.as_identifier(entry, column) for entry in listed)
+        listed = parse_json(value, path=path, origin=INFO.origin, line=row.number + 1)
+        return tuple(row.check_id(entry, column) for entry in listed)
     return tuple(value.split())
 
 
-def _further(row: Row, used: set[str]) -> dict[str, Any]:
-    """The columns that no field stands for, as far as JSON can hold them."""
+def _further(row: AnnotationRow, used: set[str]) -> dict[str, Any]:
+    """Collect the columns that no field stands for, as far as JSON can hold them."""
     kept = {}
     for key in row.keys() - used - {"row"}:
         try:
@@ -178,10 +173,10 @@ def _further(row: Row, used: set[str]) -> dict[str, Any]:
 
 def _pool(path: Path, column: str) -> tuple[str, ...]:
     if path.suffix == ".txt":
-        ids = tuple(line.strip() for line in read_text(path, origin=ORIGIN.place).split("\n") if line.strip())
+        ids = tuple(line.strip() for line in read_text(path, origin=INFO.origin).split("\n") if line.strip())
         if not ids:
             raise FormatError(f"{path}: holds no image id")
         return ids
-    rows = read_rows(path, origin=ORIGIN.place)
-    require_one_kind(rows, column, path=path)
-    return tuple(row.identifier(column) for row in rows)
+    rows = read_rows(path, origin=INFO.origin)
+    check_id_types(rows, column, path=path)
+    return tuple(row.get_id(column) for row in rows)

@@ -1,4 +1,4 @@
-"""The entries that follow from Runs, as files of a model's repository, and the pull request that brings them there."""
+"""Write the leaderboard entries that follow from Runs into a model's repository, by a pull request."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from circus_bench._typing import StrPath
 from circus_bench.audit.scores import Scores, score_run
 from circus_bench.benchmark import Condition
-from circus_bench.errors import CircusError, MismatchError, some
+from circus_bench.errors import CircusError, MismatchError, format_ids
 from circus_bench.hub.card import render_result
 from circus_bench.hub.eval_tasks import METRIC, EvalTask, K, eval_tasks
 from circus_bench.hub.publish import PublishError, explained
-from circus_bench.hub.subsets import folder_subsets
+from circus_bench.hub.subsets import subsets_of_folder
 from circus_bench.hub.writer import MANIFEST, read_manifest
-from circus_bench.io import read_json, replacing, slug, write_text
-from circus_bench.runs.run import MANIFEST_FILE, Run
+from circus_bench.io import atomic_write, read_json, slug, write_text
+from circus_bench.runs.manifest import MANIFEST_FILE
+from circus_bench.runs.run import Run
 from circus_bench.runs.tables import RANKS_FILE, TOP_FILE
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ _SOURCE = "rank tables, circus-bench"
 
 
 @dataclass(frozen=True)
-class Board:
-    """What results are entered for: a dataset folder, and where it is published.
+class Leaderboard:
+    """A leaderboard: a dataset folder, and where it is published.
 
     Attributes:
         folder: the dataset folder.
@@ -42,17 +44,17 @@ class Board:
         revision: the commit of the repository that holds this folder.
     """
 
-    folder: Path
+    folder: StrPath
     dataset: str
     revision: str
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The folder's manifest."""
+        """The manifest of the folder."""
         return read_manifest(self.folder)
 
     def tasks(self, benchmark: str) -> list[EvalTask]:
-        """The tasks of a benchmark, by its name in the folder."""
+        """List the tasks of a benchmark, by its name in the folder."""
         return [task for task in eval_tasks(self.manifest) if task.benchmark == benchmark]
 
 
@@ -63,73 +65,71 @@ class Submission:
     Attributes:
         folder: stands for the model's repository.
         model: the repository, `ORG/NAME`.
-        board: what they are entered for.
+        leaderboard: what they are entered for.
         files: paths within the folder.
         entries: every entry.
     """
 
     folder: Path
     model: str
-    board: Board
+    leaderboard: Leaderboard
     files: tuple[str, ...]
     entries: tuple[EvalResultEntry, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return plain data for JSON."""
         from huggingface_hub import eval_result_entries_to_yaml
 
-        return {
-            "model": self.model,
-            "files": list(self.files),
-            "entries": eval_result_entries_to_yaml(list(self.entries)),
-        }
+        entries = eval_result_entries_to_yaml(list(self.entries))
+        return {"model": self.model, "files": list(self.files), "entries": entries}
 
 
 def results_file(benchmark: str) -> str:
-    """Where the entries of a benchmark are, within a model's repository."""
+    """Return the path of a benchmark's entries within a model's repository."""
     return f"{RESULTS}/circus_{benchmark}.yaml"
 
 
 def run_folder(benchmark: str) -> str:
-    """Where the Run that they follow from is."""
+    """Return the path of the Run that they follow from."""
     return f"{RESULTS}/circus/{benchmark}"
 
 
-def result_entries(folder: Path, *, model: str, board: Board) -> list[EvalResultEntry]:
-    """The entries that follow from a saved Run: one for each task of its benchmark.
+def make_entries(folder: StrPath, *, model: str, leaderboard: Leaderboard) -> list[EvalResultEntry]:
+    """Make the entries that follow from a saved Run: one per task of its benchmark.
 
     Values are those of `circus_bench.audit.scores.score_run`, in per cent, rounded to `VALUE_DIGITS` digits.
 
     Args:
         folder: of the Run.
         model: the model's repository, `ORG/NAME`.
-        board: what they are entered for.
+        leaderboard: what they are entered for.
 
     Raises:
         CircusError: the dataset folder does not hold the Run's benchmark.
     """
     run = Run.load(folder)
     name = slug(run.manifest.benchmark)
-    version = read_json(folder / MANIFEST_FILE)["package_version"]
+    version = read_json(Path(folder, MANIFEST_FILE))["package_version"]
     scores = {
         subset: score_run(run, subset=subset.value, chosen=chosen, k=K, cutoffs=(K,))
-        for subset, chosen in folder_subsets(run.queries, folder=board.folder, name=name).items()
+        for subset, chosen in subsets_of_folder(run.queries, folder=leaderboard.folder, name=name).items()
     }
     return [
-        _entry(task, scores[task.subset], run, model=model, board=board, version=version) for task in board.tasks(name)
+        _entry(task, scores[task.subset], run, model=model, leaderboard=leaderboard, version=version)
+        for task in leaderboard.tasks(name)
     ]
 
 
-def write_results(runs: Sequence[Path], out: Path, *, model: str, board: Board) -> Submission:
+def write_results(runs: Sequence[StrPath], out: StrPath, *, model: str, leaderboard: Leaderboard) -> Submission:
     """Write the entries of Runs, and the Runs, as they are to lie in the model's repository.
 
-    Nothing is checked but that the files can be made: `recompute.check_submission` tells whether they will be accepted.
+    Nothing is checked but that the files can be made: `verify.verify_submission` tells whether they will be accepted.
 
     Args:
-        runs: folders of Runs of one model, one a benchmark.
+        runs: folders of Runs of one model, one per benchmark.
         out: stands for the repository; earlier files on the same benchmarks are replaced.
         model: the repository, `ORG/NAME`.
-        board: what they are entered for.
+        leaderboard: what they are entered for.
 
     Raises:
         MismatchError: two Runs are on one benchmark.
@@ -137,7 +137,8 @@ def write_results(runs: Sequence[Path], out: Path, *, model: str, board: Board) 
     """
     if model.count("/") != 1 or not all(model.split("/")):
         raise CircusError(f"{model!r} is no repository name; expected ORG/NAME of the model's repository on the Hub")
-    folder_of: dict[str, Path] = {}
+    out = Path(out)
+    folder_of: dict[str, StrPath] = {}
     for folder in runs:
         name = slug(Run.load(folder).manifest.benchmark)
         if name in folder_of:
@@ -146,19 +147,19 @@ def write_results(runs: Sequence[Path], out: Path, *, model: str, board: Board) 
     files: list[str] = []
     entries: list[EvalResultEntry] = []
     for name, folder in sorted(folder_of.items()):
-        found = result_entries(folder, model=model, board=board)
+        found = make_entries(folder, model=model, leaderboard=leaderboard)
         for file in (RANKS_FILE, TOP_FILE, MANIFEST_FILE):
             files.append(f"{run_folder(name)}/{file}")
-            with replacing(out / files[-1]) as temporary:
-                shutil.copyfile(folder / file, temporary)
+            with atomic_write(out / files[-1]) as temporary:
+                shutil.copyfile(Path(folder, file), temporary)
         files.append(results_file(name))
         write_text(out / files[-1], _yaml(found))
         entries += found
-    return Submission(out, model, board, tuple(files), tuple(entries))
+    return Submission(out, model, leaderboard, tuple(files), tuple(entries))
 
 
-def head_of(dataset: str) -> str:
-    """The newest commit of a dataset repository, asked of the Hub.
+def latest_revision(dataset: str) -> str:
+    """Ask the Hub for the newest commit of a dataset repository.
 
     Raises:
         PublishError: the Hub does not tell.
@@ -180,66 +181,69 @@ def open_pull_request(submission: Submission) -> str:
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    _check_published(submission.board)
+    _check_published(submission.leaderboard)
     names = sorted({entry.task_id for entry in submission.entries})
     with explained(f"submitting to {submission.model}", command="submit"):
         commit = HfApi().create_commit(
             submission.model,
             [CommitOperationAdd(path, str(submission.folder / path)) for path in submission.files],
-            commit_message=f"circus-bench results: {len(names)} tasks of {submission.board.dataset}",
-            commit_description=describe(submission),
+            commit_message=f"circus-bench results: {len(names)} tasks of {submission.leaderboard.dataset}",
+            commit_description=describe_pull_request(submission),
             create_pr=True,
         )
     return str(commit.pr_url)
 
 
-def describe(submission: Submission) -> str:
-    """The text of the pull request: the values, and how to compute them again."""
-    board = submission.board
+def describe_pull_request(submission: Submission) -> str:
+    """Render the text of the pull request: the values, and how to compute them again."""
+    leaderboard = submission.leaderboard
     return render_result(
         model=submission.model,
-        dataset=board.dataset,
-        revision=board.revision,
+        dataset=leaderboard.dataset,
+        revision=leaderboard.revision,
         metric=METRIC,
         entries=submission.entries,
         results=RESULTS,
     )
 
 
-def _check_published(board: Board) -> None:
+def _check_published(leaderboard: Leaderboard) -> None:
     """Refuse a revision whose manifest is another than the folder's."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    where = f"{board.dataset} at {board.revision}"
+    where = f"{leaderboard.dataset} at {leaderboard.revision}"
     with explained(f"asking about {where}", command="submit"):
         try:
-            path = hf_hub_download(board.dataset, MANIFEST, repo_type="dataset", revision=board.revision)
+            path = hf_hub_download(leaderboard.dataset, MANIFEST, repo_type="dataset", revision=leaderboard.revision)
         except EntryNotFoundError as error:
             raise PublishError(
-                f"{where} holds no {MANIFEST}: it is no dataset that `circus-bench build` made"
+                f"{where} holds no {MANIFEST}: it is no dataset that `circus-bench data make` made"
             ) from error
     held = read_json(Path(path))["benchmarks"]
     other = [
         name
-        for name, entry in board.manifest["benchmarks"].items()
+        for name, entry in leaderboard.manifest["benchmarks"].items()
         if name not in held or held[name]["fingerprint"] != entry["fingerprint"]
     ]
     if other:
         raise PublishError(
-            f"{where} does not hold what {board.folder} does ({some(other)}); give the revision that was built from it"
+            f"{where} does not hold what {leaderboard.folder} does ({format_ids(other)}); "
+            f"give the revision that was built from it"
         )
 
 
-def _entry(task: EvalTask, scores: Scores, run: Run, *, model: str, board: Board, version: str) -> EvalResultEntry:
+def _entry(
+    task: EvalTask, scores: Scores, run: Run, *, model: str, leaderboard: Leaderboard, version: str
+) -> EvalResultEntry:
     from huggingface_hub import EvalResultEntry
 
     estimate = scores.by_condition[task.condition][METRIC]
     return EvalResultEntry(
-        dataset_id=board.dataset,
+        dataset_id=leaderboard.dataset,
         task_id=task.id,
         value=round(100 * estimate.value, VALUE_DIGITS),
-        dataset_revision=board.revision,
+        dataset_revision=leaderboard.revision,
         date=run.manifest.date,
         source_url=f"{_HUB}/{model}/tree/main/{run_folder(task.benchmark)}",
         source_name=_SOURCE,
@@ -248,7 +252,7 @@ def _entry(task: EvalTask, scores: Scores, run: Run, *, model: str, board: Board
 
 
 def _notes(task: EvalTask, scores: Scores, run: Run, version: str) -> str:
-    """What a value cannot be read without."""
+    """List what a value cannot be read without."""
     estimate = scores.by_condition[task.condition][METRIC]
     protocol, gap = run.manifest.protocol, scores.comp_gap.value
     facts = [

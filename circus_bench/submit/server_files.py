@@ -1,4 +1,4 @@
-"""Files for the test servers of CIRR and CIRCO: written from a Run, and checked before they are sent.
+"""Write the files for the test servers of CIRR and CIRCO from a Run, and check them before they are sent.
 
 The servers take a limited number of submissions and say little about a rejected one, so a checker lists every problem,
 each with its query and id. Limits and rules: the READMEs of the CIRR and CIRCO projects and what their users met.
@@ -16,12 +16,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from circus_bench.benchmark import Benchmark, Condition, Gallery, Query
-from circus_bench.errors import CircusError, FormatError, MismatchError, some
+from circus_bench._typing import StrPath
+from circus_bench.benchmark import Benchmark, Condition, Gallery
+from circus_bench.errors import CircusError, FormatError, MismatchError, format_ids
 from circus_bench.io import write_text
 from circus_bench.runs.run import Run, check_matches
 from circus_bench.sources.annotations import parse_json, read_text
@@ -39,11 +41,11 @@ _HEAD = ("version", "metric")
 _SHOWN_PROBLEMS = 5
 
 
-def write_cirr_test1(run: Run, folder: Path, *, benchmark: Benchmark) -> tuple[Path, Path]:
+def write_cirr_test1(run: Run, folder: StrPath, *, benchmark: Benchmark) -> tuple[Path, Path]:
     """Write both files that the CIRR test server takes, the reference left out.
 
     Args:
-        run: a Run on `cirr/test1` that keeps at least 51 images a query.
+        run: a Run on `cirr/test1` that keeps at least 51 images per query.
         folder: gets `cirr_test1_recall.json` and `cirr_test1_recall_subset.json`.
         benchmark: the benchmark of the Run (annotations suffice): it knows references and image sets.
 
@@ -55,11 +57,11 @@ def write_cirr_test1(run: Run, folder: Path, *, benchmark: Benchmark) -> tuple[P
         CircusError: a query has too few images, or another rule of the server is broken. Nothing is written then.
     """
     _check_run(run, benchmark, CIRR_TEST1)
-    references = [query.reference for query in _in_order(run, benchmark)]
+    reference_of = {query.id: query.reference for query in benchmark.queries}
     tops = {
         "recall": [
-            [image for image in top if image != reference]
-            for top, reference in zip(run.top(Condition.MULTIMODAL), references, strict=True)
+            [image for image in top if image != reference_of[query]]
+            for query, top in zip(run.queries, run.top(Condition.MULTIMODAL), strict=True)
         ],
         "recall_subset": [list(top) for top in run.subset_top(Condition.MULTIMODAL)],
     }
@@ -70,17 +72,17 @@ def write_cirr_test1(run: Run, folder: Path, *, benchmark: Benchmark) -> tuple[P
         content = {"version": CIRR_VERSION, "metric": metric, **lists}
         texts[metric] = json.dumps(content, separators=(",", ":"), allow_nan=False)
         _refuse(_cirr_problems(content, benchmark), _size_problems(len(texts[metric].encode())))
-    paths = folder / RECALL_FILE, folder / SUBSET_FILE
+    paths = Path(folder, RECALL_FILE), Path(folder, SUBSET_FILE)
     for path, text in zip(paths, texts.values(), strict=True):
         write_text(path, text)
     return paths
 
 
-def write_circo_test(run: Run, path: Path, *, benchmark: Benchmark) -> None:
+def write_circo_test(run: Run, path: StrPath, *, benchmark: Benchmark) -> None:
     """Write the file that the CIRCO test server takes. The reference stays in: CIRCO does not take it out.
 
     Args:
-        run: a Run on `circo/test` that keeps at least 50 images a query.
+        run: a Run on `circo/test` that keeps at least 50 images per query.
         path: the JSON file.
         benchmark: the benchmark of the Run (annotations suffice).
 
@@ -98,32 +100,16 @@ def write_circo_test(run: Run, path: Path, *, benchmark: Benchmark) -> None:
     write_text(path, json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
-def check_cirr_test1(path: Path, *, benchmark: Benchmark) -> list[str]:
-    """Check a file for the CIRR test server, of either metric.
-
-    Args:
-        path: the JSON file.
-        benchmark: `cirr/test1`; annotations suffice.
-
-    Returns:
-        The problems, each naming the query and the id where there is one; empty when there is none.
-    """
-    content, problems = _read(path)
-    return problems if content is None else [*_size_problems(path.stat().st_size), *_cirr_problems(content, benchmark)]
+def check_cirr_test1(path: StrPath, *, benchmark: Benchmark) -> list[str]:
+    """List the problems of a JSON file for the CIRR test server, of either metric, each with the query and the id."""
+    return _check(
+        path, lambda found: chain(_size_problems(Path(path).stat().st_size), _cirr_problems(found, benchmark))
+    )
 
 
-def check_circo_test(path: Path, *, benchmark: Benchmark) -> list[str]:
-    """Check a file for the CIRCO test server.
-
-    Args:
-        path: the JSON file.
-        benchmark: `circo/test`; annotations suffice.
-
-    Returns:
-        The problems, each naming the query and the id where there is one; empty when there is none.
-    """
-    content, problems = _read(path)
-    return problems if content is None else list(_circo_problems(content, benchmark))
+def check_circo_test(path: StrPath, *, benchmark: Benchmark) -> list[str]:
+    """List the problems of a JSON file for the CIRCO test server, each with the query and the id."""
+    return _check(path, lambda found: _circo_problems(found, benchmark))
 
 
 def _check_run(run: Run, benchmark: Benchmark, protocol: str) -> None:
@@ -134,35 +120,31 @@ def _check_run(run: Run, benchmark: Benchmark, protocol: str) -> None:
     check_matches(run, dataclasses.replace(benchmark, gallery=Gallery(benchmark.gallery.ids)))
 
 
-def _in_order(run: Run, benchmark: Benchmark) -> list[Query]:
-    by_id = {query.id: query for query in benchmark.queries}
-    return [by_id[query] for query in run.queries]
-
-
 def _require(run: Run, tops: Iterable[Iterable[str]], length: int, remedy: str) -> None:
     short = [query for query, top in zip(run.queries, tops, strict=True) if len(list(top)) < length]
     if short:
-        raise CircusError(f"queries with fewer than {length} images ({some(short)}) {remedy}")
+        raise CircusError(f"queries with fewer than {length} images ({format_ids(short)}) {remedy}")
 
 
 def _refuse(*problems: Iterable[str]) -> None:
     found = [problem for part in problems for problem in part]
     if found:
-        raise CircusError(f"the server would reject this ({some(found, shown=_SHOWN_PROBLEMS)})")
+        raise CircusError(f"the server would reject this ({format_ids(found, shown=_SHOWN_PROBLEMS)})")
 
 
-def _read(path: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """The JSON object, or the reason why there is none."""
+def _check(path: StrPath, problems_of: Callable[[Mapping[str, Any]], Iterable[str]]) -> list[str]:
+    """List the problems of a JSON object in a file, or the reason why there is none."""
+    origin = "the program that wrote it"
     try:
         # A byte order mark is no JSON; our reader of annotations would pass over it.
-        if path.is_file() and path.read_bytes().startswith(b"\xef\xbb\xbf"):
-            return None, [f"{path}: starts with a byte order mark, which is not JSON; save it without"]
-        content = parse_json(read_text(path, origin="the program that wrote it"), path=path, origin="the program")
+        if Path(path).is_file() and Path(path).read_bytes().startswith(b"\xef\xbb\xbf"):
+            return [f"{path}: starts with a byte order mark, which is not JSON; save it without"]
+        content = parse_json(read_text(path, origin=origin), path=path, origin=origin)
     except FormatError as error:
-        return None, [str(error)]
+        return [str(error)]
     if not isinstance(content, dict):
-        return None, [f"{path}: expected a JSON object by query id, found {type(content).__name__}"]
-    return content, []
+        return [f"{path}: expected a JSON object by query id, found {type(content).__name__}"]
+    return list(problems_of(content))
 
 
 def _size_problems(size: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Whether the ranks of a Run agree with the lists of what it retrieved, whose scores show order and ties."""
+"""Check the ranks of a Run against its top-k lists, whose scores show order and ties."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.hub.eval_tasks import K
-from circus_bench.ranking.ranker import UNREACHABLE, ReferencePlace
+from circus_bench.ranking.ranker import UNREACHABLE, ReferencePosition
 from circus_bench.runs.run import Run
-from circus_bench.submit.violations import Reason, Refusal
+from circus_bench.submit.violations import Violation
+from circus_bench.submit.violations import ViolationKind as Kind
 
-_BESIDE = frozenset({ReferencePlace.BELOW, ReferencePlace.TIED, ReferencePlace.ABOVE})
+_BESIDE = frozenset({ReferencePosition.BELOW, ReferencePosition.TIED, ReferencePosition.ABOVE})
 
 
 @dataclass(frozen=True)
-class _List:
-    """What was retrieved for one query.
+class _TopK:
+    """The top-k list of one query.
 
     Attributes:
         ids: image ids by falling score.
@@ -37,22 +38,22 @@ class _List:
         return {image: place for place, image in enumerate(self.ids)}
 
     def score(self, image: str) -> float | None:
-        """The score of an image; None for one that is not listed, whose score is at most the last."""
+        """Return the score of an image; None for one that is not listed, whose score is at most the last."""
         return float(self.scores[self.place[image]]) if image in self.place else None
 
 
 @dataclass(frozen=True)
-class _Row:
-    """What a rank table says of one target."""
+class _RankRow:
+    """A row of the rank table: one target."""
 
     target: str
     rank: int
     ties: int
-    reference: ReferencePlace
+    reference: ReferencePosition
 
 
-def listing_refusals(run: Run, truth: Benchmark, *, where: str) -> Iterator[Refusal]:
-    """List where a Run's ranks and its lists of retrieved images contradict each other.
+def check_topk_lists(run: Run, truth: Benchmark, *, where: str) -> Iterator[Violation]:
+    """Yield where the ranks of a Run and its top-k lists contradict each other.
 
     Args:
         run: has the queries and targets of `truth`, and possible ranks.
@@ -62,43 +63,43 @@ def listing_refusals(run: Run, truth: Benchmark, *, where: str) -> Iterator[Refu
     query_of = {query.id: query for query in truth.queries}
     gallery = frozenset(truth.gallery.ids)
     for condition in Condition:
-        found: dict[Reason, dict[str, str]] = {}
+        found: dict[Kind, dict[str, str]] = {}
         constant = []
         for place, name in enumerate(run.queries):
-            listed = _list_of(run, condition, place, n_gallery=len(gallery))
-            wrong = _bad_listing(listed, gallery)
+            listed = _top_k(run, condition, place, n_gallery=len(gallery))
+            wrong = _list_fault(listed, gallery)
             if wrong:
-                found.setdefault(Reason.BAD_LISTING, {})[name] = wrong
+                found.setdefault(Kind.BAD_LISTING, {})[name] = wrong
                 continue
             if len(listed.ids) > 1 and listed.scores[0] == listed.scores[-1]:
                 constant.append(name)
-            for reason, target, message in _row_faults(listed, query_of[name], _rows(run, condition, place), gallery):
-                found.setdefault(reason, {})[f"{name} {target}"] = message
+            for kind, target, message in _row_faults(listed, query_of[name], _rows(run, condition, place), gallery):
+                found.setdefault(kind, {})[f"{name} {target}"] = message
         if 2 * len(constant) >= len(run.queries):
             message = "queries give all images in their list the same score"
-            yield Refusal(Reason.CONSTANT_SCORES, f"{where}, {condition}", message, tuple(constant))
-        for reason, ids in found.items():
+            yield Violation(Kind.CONSTANT_SCORES, f"{where}, {condition}", message, tuple(constant))
+        for kind, ids in found.items():
             first = next(iter(ids))
-            yield Refusal(reason, f"{where}, {condition}", f"such as {first}: {ids[first]}", tuple(ids))
+            yield Violation(kind, f"{where}, {condition}", f"such as {first}: {ids[first]}", tuple(ids))
 
 
-def _list_of(run: Run, condition: Condition, place: int, *, n_gallery: int) -> _List:
+def _top_k(run: Run, condition: Condition, place: int, *, n_gallery: int) -> _TopK:
     result = run.results[condition]
     ids = result.top_ids[place]
-    return _List(ids, result.ranking.top_score[place], whole=len(ids) == n_gallery)
+    return _TopK(ids, result.ranking.top_score[place], whole=len(ids) == n_gallery)
 
 
-def _rows(run: Run, condition: Condition, place: int) -> list[_Row]:
+def _rows(run: Run, condition: Condition, place: int) -> list[_RankRow]:
     ranking = run.results[condition].ranking
     start = int(run.offsets[place])
     return [
-        _Row(target, int(ranking.rank[row]), int(ranking.ties[row]), ReferencePlace(int(ranking.reference[row])))
+        _RankRow(target, int(ranking.rank[row]), int(ranking.ties[row]), ReferencePosition(int(ranking.reference[row])))
         for row, target in enumerate(run.targets[place], start)
     ]
 
 
-def _bad_listing(listed: _List, gallery: frozenset[str]) -> str:
-    """What is wrong with a list by itself; empty when nothing is."""
+def _list_fault(listed: _TopK, gallery: frozenset[str]) -> str:
+    """Say what is wrong with a list by itself; empty when nothing is."""
     # Without the reference, which may be removed, the list still has to show a hit at K.
     due = min(K + 1, len(gallery))
     if len(listed.ids) < due or len(listed.ids) != len(listed.scores):
@@ -113,9 +114,9 @@ def _bad_listing(listed: _List, gallery: frozenset[str]) -> str:
 
 
 def _row_faults(
-    listed: _List, query: Query, rows: list[_Row], gallery: frozenset[str]
-) -> Iterator[tuple[Reason, str, str]]:
-    """Reason, target and message of every row that contradicts the list."""
+    listed: _TopK, query: Query, rows: list[_RankRow], gallery: frozenset[str]
+) -> Iterator[tuple[Kind, str, str]]:
+    """Yield kind, target and message of every row that contradicts the list."""
     targets = [row.target for row in rows]
     for place, row in enumerate(rows):
         before, after = frozenset(targets[:place]), frozenset(targets[place + 1 :])
@@ -131,20 +132,20 @@ def _row_faults(
         if row.reference not in possible:
             names = " or ".join(sorted(place.name.lower() for place in possible))
             message = f"the reference is said to be {row.reference.name.lower()}; by the list it is {names}"
-            yield Reason.RANK_NOT_AS_LISTED, row.target, message
+            yield Kind.RANK_NOT_AS_LISTED, row.target, message
 
 
 def _listed_fault(
-    listed: _List, row: _Row, *, before: frozenset[str], after: frozenset[str]
-) -> tuple[Reason, str] | None:
-    """What the list tells of a target that is in it: see the definition of the rank in docs/definitions.md."""
+    listed: _TopK, row: _RankRow, *, before: frozenset[str], after: frozenset[str]
+) -> tuple[Kind, str] | None:
+    """Check a target that is in the list: see the definition of the rank in docs/definitions.md."""
     score = listed.scores[listed.place[row.target]]
     greater = int((listed.scores > score).sum())
     tied = frozenset(listed.ids[greater : greater + int((listed.scores == score).sum())]) - {row.target}
     others = len(tied - before - after)
     due = 1 + greater + others + len(tied & before)
     if row.rank < due and others and row.rank > greater:
-        return Reason.GOLD_FIRST, f"rank {row.rank}, though {others} images of the same score make it {due}"
+        return Kind.GOLD_FIRST, f"rank {row.rank}, though {others} images of the same score make it {due}"
     if listed.whole or listed.scores[-1] < score:
         fits = (row.rank, row.ties) == (due, others)
     else:
@@ -153,32 +154,38 @@ def _listed_fault(
         fits = row.ties >= others and 0 <= row.rank - row.ties - (due - others) <= unlisted
     if fits:
         return None
-    return Reason.RANK_NOT_AS_LISTED, f"rank {row.rank} with {row.ties} ties; by the list rank {due} with {others}"
+    return (
+        Kind.RANK_NOT_AS_LISTED,
+        f"rank {row.rank} with {row.ties} ties; by the list rank {due} with {others}",
+    )
 
 
-def _unlisted_fault(listed: _List, row: _Row, *, after: frozenset[str]) -> tuple[Reason, str] | None:
-    """All listed images come before a target that is not listed, but for targets of its score that follow it."""
+def _unlisted_fault(listed: _TopK, row: _RankRow, *, after: frozenset[str]) -> tuple[Kind, str] | None:
+    """Check a target that is not listed: all listed images come before it, but for targets of its score after it."""
     last = listed.scores[-1]
     following = sum(1 for image in after if listed.score(image) == last)
     least = 1 + len(listed.ids) - following
     if not listed.whole and row.rank >= least:
         return None
-    return Reason.RANK_NOT_AS_LISTED, f"rank {row.rank}, though the target is not among the first {len(listed.ids)}"
+    return (
+        Kind.RANK_NOT_AS_LISTED,
+        f"rank {row.rank}, though the target is not among the first {len(listed.ids)}",
+    )
 
 
 def _reference_places(
-    listed: _List, query: Query, target: str, *, before: frozenset[str], after: frozenset[str], gallery: frozenset[str]
-) -> frozenset[ReferencePlace]:
-    """Where the reference can be relative to a target, by the list."""
+    listed: _TopK, query: Query, target: str, *, before: frozenset[str], after: frozenset[str], gallery: frozenset[str]
+) -> frozenset[ReferencePosition]:
+    """Find where the reference can be relative to a target, by the list."""
     if query.reference not in gallery:
-        return frozenset({ReferencePlace.ABSENT})
+        return frozenset({ReferencePosition.ABSENT})
     if query.reference == target:
-        return frozenset({ReferencePlace.IS_TARGET})
+        return frozenset({ReferencePosition.IS_TARGET})
     # A reference that is another target has its rank before or after, never a tie.
     if query.reference in before:
-        tie = ReferencePlace.ABOVE
+        tie = ReferencePosition.ABOVE
     else:
-        tie = ReferencePlace.BELOW if query.reference in after else ReferencePlace.TIED
+        tie = ReferencePosition.BELOW if query.reference in after else ReferencePosition.TIED
     last = float(listed.scores[-1])
     own, other = listed.score(target), listed.score(query.reference)
     if own is None and other is None:
@@ -186,6 +193,6 @@ def _reference_places(
     if own is not None and other is not None:
         if own == other:
             return frozenset({tie})
-        return frozenset({ReferencePlace.ABOVE if other > own else ReferencePlace.BELOW})
-    surely = ReferencePlace.BELOW if other is None else ReferencePlace.ABOVE
+        return frozenset({ReferencePosition.ABOVE if other > own else ReferencePosition.BELOW})
+    surely = ReferencePosition.BELOW if other is None else ReferencePosition.ABOVE
     return frozenset({surely, tie}) if last in (own, other) else frozenset({surely})

@@ -1,4 +1,4 @@
-"""Why a submission is refused: one reason a kind of defect, each with the ids concerned."""
+"""Name the violations that a leaderboard submission is refused for, each with the ids concerned."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from circus_bench.errors import some
+from circus_bench.errors import format_ids
 
 
-class Reason(StrEnum):
-    """Why a submission is refused."""
+class ViolationKind(StrEnum):
+    """The kinds of violation."""
 
     UNREADABLE = "unreadable"
     """A file is missing, or does not follow its schema or its checksum."""
@@ -47,9 +47,9 @@ class Reason(StrEnum):
     CONSTANT_SCORES = "constant_scores"
     """Half of the queries or more give all images in their list one score."""
     BAD_LISTING = "bad_listing"
-    """A list of what was retrieved is no ranking of the gallery, or too short to show a hit."""
+    """A top-k list is no ranking of the gallery, or too short to show a hit."""
     RANK_NOT_AS_LISTED = "rank_not_as_listed"
-    """A rank, its ties or the place of the reference contradict the list of what was retrieved."""
+    """A rank, its ties or the place of the reference contradict the top-k list."""
     WRONG_VALUE = "wrong_value"
     """A value does not follow from the ranks."""
     WRONG_FACTS = "wrong_facts"
@@ -57,25 +57,25 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Violation:
     """One thing that is wrong with a submission.
 
     Attributes:
-        reason: its kind.
+        kind: what kind it is.
         where: the file concerned, within the submission, or the condition in it.
         message: what was found, and what was expected.
         ids: the tasks, queries or query and target pairs concerned.
     """
 
-    reason: Reason
+    kind: ViolationKind
     where: str
     message: str
     ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        named = f" ({some(self.ids)})" if self.ids else ""
-        return f"{self.where}: {self.reason}: {self.message}{named}"
+        named = f" ({format_ids(self.ids)})" if self.ids else ""
+        return f"{self.where}: {self.kind}: {self.message}{named}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"reason": self.reason.value, "where": self.where, "message": self.message, "ids": list(self.ids)}
+        """Return plain data for JSON."""
+        return {"reason": self.kind.value, "where": self.where, "message": self.message, "ids": list(self.ids)}

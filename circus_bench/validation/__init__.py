@@ -1,5 +1,5 @@
-"""Human validation: which shortcut-free queries are sound, judged blindly by several people, and how well they agree.
+"""Human validation: several people judge blindly which shortcut-free queries are sound.
 
-Data flow one way: a study (what is to be judged, by whom) -> judgements (an append-only log) -> agreement and
+Data flow one way: a study (what is to be judged, by whom) -> annotations (an append-only log) -> agreement and
 decisions -> the subset V.
 """

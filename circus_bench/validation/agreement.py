@@ -1,8 +1,10 @@
-"""Agreement of raters: coefficients with intervals, an explicit status where one is undefined, and pairs of raters.
+"""Measure inter-annotator agreement with confidence intervals, and an explicit status where it is undefined.
 
-Every coefficient here has the form 1 - (1 - observed) / (1 - chance), where the observed agreement is the share of
-equal pairs of ratings of an item; they differ in what they expect by chance. Skewed categories can push all but AC1 and
-the raw agreement to 0 or below although raters hardly ever differ, which is why they are printed together.
+Every coefficient (Krippendorff's alpha, Fleiss' kappa, Cohen's kappa, Gwet's AC1) has the form
+1 - (1 - observed) / (1 - chance), where the observed agreement is the share of equal pairs of ratings of an item; they
+differ in what they expect by chance. Skewed categories can push all but AC1 and the raw agreement to 0 or below
+although raters hardly ever differ, which is why they are printed together. They are our own because the implementation
+on PyPI, `krippendorff`, is under the GPL, and for the bootstrap over items.
 """
 
 from __future__ import annotations
@@ -16,16 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from circus_bench.audit.statistics import (
-    UNDEFINED,
-    Estimate,
-    Floats,
-    interval_of,
-    proportion,
-    ratio,
-    resampled_means,
-)
-from circus_bench.validation.annotations import Judgement
+from circus_bench.audit.statistics import UNDEFINED, Estimate, Floats, interval_of, proportion, ratio, resampled_means
+from circus_bench.validation.annotations import Annotation
 from circus_bench.validation.ratings import MISSING, Ratings, flag_ratings, label_ratings
 from circus_bench.validation.study import Study
 
@@ -34,7 +28,7 @@ _EXACT = 1e-12
 
 
 class Statistic(StrEnum):
-    """What agreement is measured with."""
+    """Coefficient of inter-annotator agreement."""
 
     RAW = "raw_agreement"
     KRIPPENDORFF = "krippendorff_alpha"
@@ -44,7 +38,7 @@ class Statistic(StrEnum):
 
 
 class Status(StrEnum):
-    """Whether a coefficient is defined, and if not, why."""
+    """Status of a coefficient: defined, or the reason why not."""
 
     OK = "ok"
     NO_RATINGS = "no_ratings"
@@ -59,7 +53,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """A measure of agreement.
+    """Measured coefficient of agreement.
 
     Attributes:
         statistic: which one.
@@ -76,13 +70,13 @@ class Coefficient:
     ratings: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For strict JSON: an undefined value is None."""
+        """Convert to strict JSON: an undefined value is None."""
         about = {"statistic": self.statistic.value, "raters": self.raters, "ratings": self.ratings}
         return {**about, **self.estimate.to_dict(), "status": self.status.value}
 
 
 def raw_agreement(ratings: Ratings) -> Coefficient:
-    """Mean over items of the share of equal pairs of ratings; items with a single rating have no pair."""
+    """Average the share of equal pairs of ratings over items; items with a single rating have no pair."""
 
     def observed(sums: Floats) -> tuple[Floats, Floats]:
         return sums[0] / sums[1], np.ones_like(sums[0])
@@ -91,7 +85,7 @@ def raw_agreement(ratings: Ratings) -> Coefficient:
 
 
 def krippendorff_alpha(ratings: Ratings) -> Coefficient:
-    """Krippendorff's alpha for nominal data, any number of raters, missing ratings allowed.
+    """Compute Krippendorff's alpha for nominal data, any number of raters, missing ratings allowed.
 
     Source: K. Krippendorff, "Computing Krippendorff's alpha-reliability" (2011), section C. Items with a single rating
     are not pairable and left out.
@@ -109,10 +103,10 @@ def krippendorff_alpha(ratings: Ratings) -> Coefficient:
 
 
 def fleiss_kappa(ratings: Ratings) -> Coefficient:
-    """Fleiss' kappa.
+    """Compute Fleiss' kappa.
 
     Source: J. L. Fleiss, "Measuring nominal scale agreement among many raters", Psychological Bulletin 76 (1971). It
-    asks for the same number of ratings for each item; with other tables this is the generalisation of K. L. Gwet,
+    asks for the same number of ratings per item; with other tables this is the generalization of K. L. Gwet,
     "Handbook of Inter-Rater Reliability" (4th edition, 2014), chapter 2: observed agreement is `raw_agreement`, and the
     share of a category is the mean over rated items of its share among the item's ratings.
     """
@@ -125,7 +119,7 @@ def fleiss_kappa(ratings: Ratings) -> Coefficient:
 
 
 def gwet_ac1(ratings: Ratings) -> Coefficient:
-    """Gwet's AC1, any number of raters, missing ratings allowed.
+    """Compute Gwet's AC1, any number of raters, missing ratings allowed.
 
     Source: K. L. Gwet, "Computing inter-rater reliability and its variance in the presence of high agreement", British
     Journal of Mathematical and Statistical Psychology 61 (2008); shares of categories as in `fleiss_kappa`. The number
@@ -143,7 +137,7 @@ def gwet_ac1(ratings: Ratings) -> Coefficient:
 
 
 def mean_cohen_kappa(ratings: Ratings) -> Coefficient:
-    """Mean over pairs of raters of Cohen's kappa on the items that both rated.
+    """Average Cohen's kappa over the pairs of raters, on the items that both rated.
 
     Source: J. Cohen, "A coefficient of agreement for nominal scales", Educational and Psychological Measurement 20
     (1960); the mean over pairs is R. J. Light's, Psychological Bulletin 76 (1971). Pairs without a kappa (fewer than
@@ -174,12 +168,12 @@ STATISTICS: dict[Statistic, Callable[[Ratings], Coefficient]] = {
 
 
 def agreement(ratings: Ratings) -> dict[Statistic, Coefficient]:
-    """All coefficients of one table."""
+    """Compute all coefficients of a table."""
     return {statistic: function(ratings) for statistic, function in STATISTICS.items()}
 
 
-def study_agreement(study: Study, judgements: Iterable[Judgement]) -> dict[str, dict[Statistic, Coefficient]]:
-    """How far the raters of a study agree, by question.
+def study_agreement(study: Study, annotations: Iterable[Annotation]) -> dict[str, dict[Statistic, Coefficient]]:
+    """Compute the agreement of a study's raters by question.
 
     Returns:
         For `label` the agreement on the label; for each label of the rubric that on "this one or another" (the rubric's
@@ -187,12 +181,12 @@ def study_agreement(study: Study, judgements: Iterable[Judgement]) -> dict[str, 
         left out (`circus_bench.validation.ratings.counted_items`).
 
     Raises:
-        MismatchError: the judgements are about another study.
+        MismatchError: the annotations are about another study.
     """
-    log = list(judgements)
+    log = list(annotations)
     labels = label_ratings(study, log)
     tables = {"label": labels}
-    tables |= {label: labels.against_rest(label) for label in study.rubric.labels}
+    tables |= {label: labels.one_vs_rest(label) for label in study.rubric.labels}
     tables |= {step.id: flag_ratings(study, log, step.id) for step in study.rubric.steps}
     return {question: agreement(table) for question, table in tables.items()}
 
@@ -233,10 +227,10 @@ def rater_matrix(ratings: Ratings) -> RaterMatrix:
 
 
 def survival(ratings: Ratings, category: str, *, at_least: int = 3) -> Estimate:
-    """Probability that a single rater's choice of a category is that of the majority of the item's raters.
+    """Estimate how probably a single rater's choice of a category is the majority vote of the item's raters.
 
-    It answers what a study with one label for each item leaves open: had the item gone to all its raters, would the
-    label have stood? The majority is more than half of the item's ratings, the single rater's among them; with a tie
+    It answers what a study with one label per item leaves open: had the item gone to all its raters, would the label
+    have stood? The majority is more than half of the item's ratings, the single rater's among them; with a tie
     the choice does not survive.
 
     Args:
@@ -251,7 +245,7 @@ def survival(ratings: Ratings, category: str, *, at_least: int = 3) -> Estimate:
     Raises:
         CircusError: there is no such category.
     """
-    votes, others = ratings.against_rest(category).counts.T
+    votes, others = ratings.one_vs_rest(category).counts.T
     total = votes + others
     used = (total >= at_least) & (votes > 0)
     chosen = votes[used].astype(np.float64)
@@ -259,13 +253,13 @@ def survival(ratings: Ratings, category: str, *, at_least: int = 3) -> Estimate:
 
 
 def _total(rows: Floats) -> Floats:
-    """Sums over items: float64 [n_rows, 1]."""
+    """Sum over items: float64 [n_rows, 1]."""
     sums: Floats = rows.sum(axis=1, keepdims=True)
     return sums
 
 
 def _item_rows(ratings: Ratings) -> Floats:
-    """For each item the share of equal pairs, whether there is a pair, and the categories' shares: [2 + q, n_items]."""
+    """Compute per item the share of equal pairs, whether there is one, and the categories' shares: [2 + q, n_items]."""
     counts = ratings.counts.astype(np.float64)
     total = counts.sum(axis=1)
     equal = (counts * (counts - 1)).sum(axis=1) / np.maximum(total * (total - 1), 1)
@@ -274,7 +268,7 @@ def _item_rows(ratings: Ratings) -> Floats:
 
 
 def _corrected(observed: Floats, left: Floats) -> tuple[Floats, Floats]:
-    """The coefficient, and how steeply it falls with the observed agreement; NaN where chance leaves nothing over."""
+    """Correct for chance: the coefficient and its slope in the observed agreement; NaN where chance leaves nothing."""
     left = np.where(left > _EXACT, left, np.nan)
     return 1 - (1 - observed) / left, 1 / left
 
@@ -332,7 +326,7 @@ def _make(statistic: Statistic, ratings: Ratings, status: Status, estimate: Esti
 def _pair_kappas(
     ratings: Ratings, sums_of: Callable[[Floats], Floats]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[Floats, Floats]]]:
-    """Cohen's kappa and its slope of the pairs of each rater with the later ones: float64 [n_pairs, m] each.
+    """Compute Cohen's kappa and its slope for the pairs of each rater with the later ones: float64 [n_pairs, m] each.
 
     Args:
         ratings: the table.
@@ -355,7 +349,7 @@ def _pair_kappas(
 
 
 def _nanmean(values: Floats) -> Floats:
-    """Mean over the first axis of what is defined; NaN where nothing is."""
+    """Average over the first axis what is defined; NaN where nothing is."""
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         mean: Floats = np.where(known, values, 0).sum(axis=0) / known.sum(axis=0)

@@ -1,4 +1,4 @@
-"""Dawid and Skene's model: the true categories of items and the error rates of raters, estimated together.
+"""Fit Dawid and Skene's model: the true categories of items and the confusion matrices of raters, estimated together.
 
 Source: A. P. Dawid and A. M. Skene, "Maximum likelihood estimation of observer error-rates using the EM algorithm",
 Applied Statistics 28 (1979), sections 2 and 3. Raters err independently of each other, each with error rates of their
@@ -17,30 +17,30 @@ from circus_bench.errors import CircusError
 from circus_bench.validation.ratings import MISSING, Ratings
 
 SMOOTHING = 0.5
-"""Ratings added to each cell of each rater's table of errors, so that a rater with few ratings counts little either
-way, and items added to each category, so that none is impossible."""
+"""Ratings added to each cell of each confusion matrix, so that a rater with few ratings counts little either way, and
+items added to each category, so that none is impossible."""
 
 _TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DawidSkene:
-    """A fitted model.
+    """Fitted Dawid-Skene model.
 
     Attributes:
         posterior: float64 [n_items, n_categories], probability of each item's true category, given all ratings. An item
             without a rating has the shares of the categories.
-        shares: float64 [n_categories], estimated shares of the true categories.
-        errors: float64 [n_raters, n_categories, n_categories], how a rater (first) rates (last) an item that truly is
-            of a category (middle); rows sum to 1.
+        prevalence: float64 [n_categories], estimated shares of the true categories.
+        confusion: float64 [n_raters, n_categories, n_categories], confusion matrices: how a rater (first) rates (last)
+            an item that truly is of a category (middle); rows sum to 1.
         log_likelihood: of the ratings under the model.
         iterations: of the EM algorithm.
         converged: whether the posterior had settled by then.
     """
 
     posterior: Floats
-    shares: Floats
-    errors: Floats
+    prevalence: Floats
+    confusion: Floats
     log_likelihood: float
     iterations: int
     converged: bool
@@ -95,32 +95,34 @@ def fit_counts(
     converged, iteration = False, 0
     while not converged and iteration < max_iterations:
         iteration += 1
-        shares, errors = _maximise(counts, posterior, counted, smoothing)
-        expected, log_likelihood = _expect(counts, shares, errors, free=free, fixed=fixed)
+        prevalence, confusion = _m_step(counts, posterior, counted, smoothing)
+        expected, log_likelihood = _e_step(counts, prevalence, confusion, free=free, fixed=fixed)
         converged = bool(np.abs(expected - posterior).max() < tolerance)
         posterior = expected
-    return DawidSkene(posterior, shares, errors, log_likelihood, iteration, converged)
+    return DawidSkene(posterior, prevalence, confusion, log_likelihood, iteration, converged)
 
 
-def _maximise(counts: Floats, posterior: Floats, counted: NDArray[np.bool_], smoothing: float) -> tuple[Floats, Floats]:
-    """Shares of the categories (equation 2.4) and error rates (2.3), given the items' categories."""
+def _m_step(counts: Floats, posterior: Floats, counted: NDArray[np.bool_], smoothing: float) -> tuple[Floats, Floats]:
+    """Estimate the categories' prevalence (equation 2.4) and the confusion matrices (2.3) from the posterior."""
     items = posterior[counted].sum(axis=0) + smoothing
-    shares = items / items.sum()
+    prevalence = items / items.sum()
     cells = np.einsum("ij,irl->rjl", posterior, counts) + smoothing
     totals = cells.sum(axis=2, keepdims=True)
     # Without smoothing, a rater who has rated no item of a category has no error rates there: they are set to equal.
-    errors = np.where(totals > 0, cells / np.maximum(totals, _TINY), 1 / counts.shape[2])
-    return shares, errors
+    confusion = np.where(totals > 0, cells / np.maximum(totals, _TINY), 1 / counts.shape[2])
+    return prevalence, confusion
 
 
-def _expect(
-    counts: Floats, shares: Floats, errors: Floats, *, free: NDArray[np.bool_], fixed: Floats
+def _e_step(
+    counts: Floats, prevalence: Floats, confusion: Floats, *, free: NDArray[np.bool_], fixed: Floats
 ) -> tuple[Floats, float]:
-    """The items' categories, given shares and error rates (2.5), and the log-likelihood (2.7).
+    """Compute the posterior of the items' categories (2.5), and the log-likelihood (2.7).
 
     Logarithms are summed: the product over many raters would underflow.
     """
-    joint = np.log(np.maximum(shares, _TINY)) + np.einsum("irl,rjl->ij", counts, np.log(np.maximum(errors, _TINY)))
+    joint = np.log(np.maximum(prevalence, _TINY)) + np.einsum(
+        "irl,rjl->ij", counts, np.log(np.maximum(confusion, _TINY))
+    )
     highest = joint.max(axis=1, keepdims=True)
     evidence = highest[:, 0] + np.log(np.exp(joint - highest).sum(axis=1))
     posterior = np.where(free[:, None], np.exp(joint - evidence[:, None]), fixed)

@@ -1,4 +1,4 @@
-"""Decisions: what the judgements of several people come to, item by item, under a rule that is written down.
+"""Aggregate the annotations of several raters into one decision per item, under a rule that is written down.
 
 Ties are never broken by chance or by order: an item that the rule does not settle is undecided.
 """
@@ -15,29 +15,30 @@ import numpy as np
 
 from circus_bench.errors import CircusError
 from circus_bench.validation import dawid_skene
-from circus_bench.validation.annotations import Judgement, Role, in_force
+from circus_bench.validation.annotations import Annotation, AnnotatorRole, latest
 from circus_bench.validation.dawid_skene import DawidSkene
-from circus_bench.validation.ratings import MISSING, Ratings, blind_judgements, counted_items, label_ratings
+from circus_bench.validation.ratings import MISSING, Ratings, blind_annotations, counted_items, label_ratings
 from circus_bench.validation.rubric import Rubric
 from circus_bench.validation.study import Item, Study
 
 
 class DecisionRule(StrEnum):
-    """How the judgements of an item come to one decision. Each asks for a quorum of raters; see `decide`."""
+    """Rule by which the annotations of an item are aggregated. Each asks for a quorum of raters; see `decide`."""
 
     MAJORITY = "majority"
-    """Valid if more than half of the raters say so, not valid if more than half say otherwise; a tie is undecided."""
+    """Majority vote: valid if more than half of the raters say so, not valid if more than half say otherwise; a tie is
+    undecided."""
     UNANIMOUS = "unanimous"
     """Valid if all raters say so, not valid if none does; anything else is undecided."""
     ADJUDICATED = "adjudicated"
-    """As the adjudicators say (the majority, if there are several); where there are none, as `unanimous`."""
+    """By adjudication, the majority's if there are several adjudicators; where there are none, as `unanimous`."""
     DAWID_SKENE = "dawid_skene"
     """By the posterior of "valid", in which raters count by their estimated error rates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the judgements of one item come to.
+    """Aggregated annotations of one item.
 
     Attributes:
         item: its id.
@@ -46,11 +47,11 @@ class Decision:
         stratum: what it was drawn from.
         valid: whether the query is sound; None while undecided.
         label: the rubric's label; empty while undecided. Of a query that is not valid it is the label that most of the
-            judgements that decide give, the most severe one of several; empty if none of them says what is wrong.
+            annotations that decide give, the most severe one of several; empty if none of them says what is wrong.
         votes: each of the rubric's labels to the number of raters who gave it.
-        posterior: probability that the query is valid, given all judgements of the study under Dawid and Skene's model,
-            whatever the rule; None for an item that nobody judged, and where the study cannot tell good raters from bad
-            ones (no item with two judgements, no check item).
+        posterior: probability that the query is valid, given all annotations of the study under Dawid and Skene's
+            model, whatever the rule; None for an item that nobody judged, and where the study cannot tell good raters
+            from bad ones (no item with two annotations, no check item).
         flags: ids of the steps that more than half of the raters flagged.
         raters: number of raters.
         adjudicated: whether an adjudicator decided.
@@ -79,7 +80,7 @@ class Decision:
 
 def decide(
     study: Study,
-    judgements: Iterable[Judgement],
+    annotations: Iterable[Annotation],
     *,
     rule: DecisionRule = DecisionRule.MAJORITY,
     quorum: int = 2,
@@ -89,27 +90,27 @@ def decide(
 
     Args:
         study: what was judged.
-        judgements: the event log; those in force are taken.
+        annotations: the event log, of which the latest versions are taken.
         rule: the rule.
         quorum: raters that an item needs; with fewer it is undecided, unless an adjudicator decides. A study with one
-            label for each item has to say 1.
+            label per item has to say 1.
         certainty: for `dawid_skene`, valid above this posterior and not valid below 1 minus it; from 0.5 to 1.
 
     Raises:
-        MismatchError: the judgements are about another study.
+        MismatchError: the annotations are about another study.
         CircusError: the quorum or the certainty is out of range.
     """
     if quorum < 1 or not 0.5 <= certainty < 1:
         raise CircusError(f"quorum {quorum} must be 1 or more, certainty {certainty} from 0.5 to below 1")
-    log = list(judgements)
-    of_item: dict[str, list[Judgement]] = {item.id: [] for item in study.items}
-    for judgement in blind_judgements(study, log):
-        of_item[judgement.item].append(judgement)
-    adjudications: dict[str, list[Judgement]] = {}
-    for judgement in in_force(log):
-        if judgement.role is Role.ADJUDICATOR:
-            adjudications.setdefault(judgement.item, []).append(judgement)
-    posteriors = posteriors_of_valid(study, log)
+    log = list(annotations)
+    of_item: dict[str, list[Annotation]] = {item.id: [] for item in study.items}
+    for annotation in blind_annotations(study, log):
+        of_item[annotation.item].append(annotation)
+    adjudications: dict[str, list[Annotation]] = {}
+    for annotation in latest(log):
+        if annotation.role is AnnotatorRole.ADJUDICATOR:
+            adjudications.setdefault(annotation.item, []).append(annotation)
+    posteriors = validity_posteriors(study, log)
     decided = []
     for item in counted_items(study):
         blind, posterior = of_item[item.id], posteriors.get(item.id)
@@ -130,21 +131,20 @@ def decide(
     return decided
 
 
-def rater_model(study: Study, judgements: Iterable[Judgement]) -> tuple[Ratings, DawidSkene] | None:
+def fit_rater_model(study: Study, annotations: Iterable[Annotation]) -> tuple[Ratings, DawidSkene] | None:
     """Fit Dawid and Skene's model to "valid or not": how often each rater errs, and how probably each item is valid.
 
     Check items take part with their known answers.
 
     Returns:
         The table that was fitted (category 0 is valid; the counted items, then the check items) and the model; None
-        where the study cannot tell good raters from bad ones: no item has two judgements, and no check item has any.
+        where the study cannot tell good raters from bad ones: no item has two annotations, and no check item has any.
 
     Raises:
-        MismatchError: the judgements are about another study.
+        MismatchError: the annotations are about another study.
     """
-    checks = tuple(item for item in study.items if item.known and not item.training)
-    items = counted_items(study) + checks
-    ratings = label_ratings(study, judgements, items=items).against_rest(study.rubric.valid)
+    items = (*counted_items(study), *(item for item in study.items if item.is_check))
+    ratings = label_ratings(study, annotations, items=items).one_vs_rest(study.rubric.valid)
     known = np.array([MISSING if not item.known else int(item.known != study.rubric.valid) for item in items], int)
     rated = (ratings.codes != MISSING).sum(axis=1)
     if not (rated >= 2).any() and not rated[known != MISSING].any():
@@ -152,9 +152,9 @@ def rater_model(study: Study, judgements: Iterable[Judgement]) -> tuple[Ratings,
     return ratings, dawid_skene.fit(ratings, known=known)
 
 
-def posteriors_of_valid(study: Study, judgements: Iterable[Judgement]) -> dict[str, float]:
-    """For each item with a judgement the probability that it is valid; see `rater_model` and `Decision.posterior`."""
-    fitted = rater_model(study, judgements)
+def validity_posteriors(study: Study, annotations: Iterable[Annotation]) -> dict[str, float]:
+    """Compute how probably each annotated item is valid; see `fit_rater_model` and `Decision.posterior`."""
+    fitted = fit_rater_model(study, annotations)
     if fitted is None:
         return {}
     ratings, model = fitted
@@ -163,13 +163,13 @@ def posteriors_of_valid(study: Study, judgements: Iterable[Judgement]) -> dict[s
     return {item: value for item, value, has in zip(ratings.items, values, judged, strict=True) if has}
 
 
-def _majority(rubric: Rubric, judgements: Sequence[Judgement]) -> bool | None:
-    votes = sum(judgement.label == rubric.valid for judgement in judgements)
-    return None if 2 * votes == len(judgements) else 2 * votes > len(judgements)
+def _majority(rubric: Rubric, annotations: Sequence[Annotation]) -> bool | None:
+    votes = sum(annotation.label == rubric.valid for annotation in annotations)
+    return None if 2 * votes == len(annotations) else 2 * votes > len(annotations)
 
 
-def _unanimous(rubric: Rubric, judgements: Sequence[Judgement]) -> bool | None:
-    votes = {judgement.label == rubric.valid for judgement in judgements}
+def _unanimous(rubric: Rubric, annotations: Sequence[Annotation]) -> bool | None:
+    votes = {annotation.label == rubric.valid for annotation in annotations}
     return votes.pop() if len(votes) == 1 else None
 
 
@@ -182,11 +182,11 @@ def _by_posterior(posterior: float | None, certainty: float) -> bool | None:
     return posterior > 0.5
 
 
-def _label(rubric: Rubric, judgements: Sequence[Judgement], valid: bool | None) -> str:
+def _label(rubric: Rubric, annotations: Sequence[Annotation], valid: bool | None) -> str:
     if valid is None:
         return ""
     severity = {step.label: step.severity for step in rubric.steps}
-    votes = Counter(judgement.label for judgement in judgements if judgement.label != rubric.valid)
+    votes = Counter(annotation.label for annotation in annotations if annotation.label != rubric.valid)
     # The model may doubt an item that all its raters called valid: then there is no label that says what is wrong.
     return rubric.valid if valid else max(votes, key=lambda label: (votes[label], severity[label]), default="")
 
@@ -194,7 +194,7 @@ def _label(rubric: Rubric, judgements: Sequence[Judgement], valid: bool | None) 
 def _decision(
     study: Study,
     item: Item,
-    blind: Sequence[Judgement],
+    blind: Sequence[Annotation],
     valid: bool | None,
     label: str,
     *,
@@ -202,12 +202,12 @@ def _decision(
     adjudicated: bool,
 ) -> Decision:
     n, rubric = len(blind), study.rubric
-    labels = Counter(judgement.label for judgement in blind)
-    flags = Counter(flag for judgement in blind for flag in set(judgement.flags))
-    reasons = Counter(reason for judgement in blind for reason in set(judgement.reasons))
-    clicks = Counter(image for judgement in blind for image in set(judgement.alternatives))
+    labels = Counter(annotation.label for annotation in blind)
+    flags = Counter(flag for annotation in blind for flag in set(annotation.flags))
+    reasons = Counter(reason for annotation in blind for reason in set(annotation.reasons))
+    clicks = Counter(image for annotation in blind for image in set(annotation.alternatives))
     answers = {
-        entry.id: [judgement.answers[entry.id] for judgement in blind if entry.id in judgement.answers]
+        entry.id: [annotation.answers[entry.id] for annotation in blind if entry.id in annotation.answers]
         for entry in rubric.follow_ups
     }
     return Decision(

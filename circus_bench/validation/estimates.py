@@ -1,4 +1,4 @@
-"""Estimates from a drawn sample for what it was drawn from: each item counts for those that were not drawn."""
+"""Estimate shares of valid queries from a stratified sample, weighted by inverse inclusion probabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from circus_bench.validation.decisions import Decision
 
 @dataclass(frozen=True, slots=True)
 class ValidityShares:
-    """The share of valid queries among those that a study was drawn from.
+    """Estimated shares of valid queries among those that a study was drawn from.
 
     Attributes:
         strata: stratum to its estimate; `n` is the number of decided items.

@@ -1,4 +1,4 @@
-"""Export: the decisions of a study as a file of human verdicts, which `build` and `score` take for the subset V.
+"""Export the decisions of a study as a file of human verdicts, which `data make` and `score` take for the subset V.
 
 A benchmark's file holds every query that was judged, with the evidence: votes, posterior, weight, reasons, graded
 alternatives. What it means is described in docs/formats.md, its columns in `circus_bench.labels.validation_file`.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Benchmark
-from circus_bench.errors import CircusError, MismatchError, some
+from circus_bench.errors import CircusError, MismatchError, format_ids
 from circus_bench.labels.formats import RELEASED_REASONS
-from circus_bench.labels.labels import Origin, Reason
-from circus_bench.labels.published.origins import ORIGINS
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.published import PUBLISHED
+from circus_bench.labels.query_label import RejectionReason
 from circus_bench.labels.validation_file import write_validation
 from circus_bench.validation.agreement import Coefficient, Statistic
-from circus_bench.validation.annotations import DATABASE_FILE, LOG_FILE, Judgement, read_judgements
+from circus_bench.validation.annotations import DATABASE_FILE, LOG_FILE, Annotation, read_annotations
 from circus_bench.validation.decisions import Decision, DecisionRule
 from circus_bench.validation.rubric import Rubric
 from circus_bench.validation.sampling import SHORTCUT_FREE
@@ -28,21 +31,10 @@ _REASON_OF = {name.upper(): reason for reason, name in RELEASED_REASONS.items()}
 """A rubric's label to the reason that a release has for it."""
 
 
-def load_benchmarks(study: Study, folder: Path) -> dict[str, Benchmark]:
-    """The benchmarks of a study, from the folders that it names.
-
-    Args:
-        study: the study.
-        folder: where it is saved.
-
-    Raises:
-        FormatError: a folder holds no benchmark.
-    """
-    return {name: Benchmark.load(folder / place) for name, place in study.benchmarks.items()}
-
-
-def read_log(folder: Path, *, database: str | Path | None = None, log: Path | None = None) -> list[Judgement]:
-    """The judgements of a saved study.
+def load_annotations(
+    folder: StrPath, *, database: StrPath | None = None, log: StrPath | None = None
+) -> list[Annotation]:
+    """Load the annotations of a saved study.
 
     Args:
         folder: where the study is saved.
@@ -55,33 +47,32 @@ def read_log(folder: Path, *, database: str | Path | None = None, log: Path | No
         FormatError: the log is none.
     """
     if log is not None and database is not None:
-        raise CircusError(f"judgements are read from a database ({database}) or from a log ({log}), not from both")
+        raise CircusError(f"annotations are read from a database ({database}) or from a log ({log}), not from both")
+    folder = Path(folder)
     if log is None and database is None:
         # One of them must not hide the other: to invite somebody is enough to make a database.
         held = [folder / name for name in (DATABASE_FILE, LOG_FILE) if (folder / name).is_file()]
         if len(held) > 1:
             raise CircusError(
-                f"{folder}: holds judgements in {DATABASE_FILE} and in {LOG_FILE}; say which are meant by --database "
+                f"{folder}: holds annotations in {DATABASE_FILE} and in {LOG_FILE}; say which are meant by --database "
                 "or --judgements, or move one of them away"
             )
         if not held:
-            raise CircusError(f"{folder}: holds no judgements, neither {DATABASE_FILE} nor {LOG_FILE}")
+            raise CircusError(f"{folder}: holds no annotations, neither {DATABASE_FILE} nor {LOG_FILE}")
         database, log = (held[0], None) if held[0].name == DATABASE_FILE else (None, held[0])
     if log is not None:
-        return read_judgements(log)
-    if "://" not in str(database) and not Path(str(database)).is_file():
-        raise CircusError(f"{database}: no such database; judgements can also be read from a log of JSON lines")
-    from circus_bench.validation.app import open_store
+        return read_annotations(log)
+    assert database is not None
+    if "://" not in str(database) and not Path(database).is_file():
+        raise CircusError(f"{database}: no such database; annotations can also be read from a log of JSON lines")
+    from circus_bench.validation.app import open_log
 
-    store = open_store(folder, database=database)
-    try:
-        return store.judgements()
-    finally:
-        store.close()
+    with closing(open_log(folder, database=database)) as opened:
+        return opened.annotations()
 
 
 def agreement_dict(table: Mapping[str, Mapping[Statistic, Coefficient]]) -> dict[str, dict[str, Any]]:
-    """The agreement of a study by question and statistic, for strict JSON."""
+    """Convert the agreement of a study, by question and statistic, to strict JSON."""
     return {
         question: {statistic.value: coefficient.to_dict() for statistic, coefficient in of_question.items()}
         for question, of_question in table.items()
@@ -89,7 +80,7 @@ def agreement_dict(table: Mapping[str, Mapping[Statistic, Coefficient]]) -> dict
 
 
 def export_verdicts(
-    path: Path,
+    path: StrPath,
     study: Study,
     decisions: Iterable[Decision],
     *,
@@ -118,13 +109,13 @@ def export_verdicts(
     rows = [_row(study.rubric, decision) for decision in decisions if decision.benchmark == name]
     head = {
         "benchmark": name,
-        "origin": dataclasses.asdict(_origin(study, name, (sources or {}).get(name))),
+        "origin": _provenance(study, name, (sources or {}).get(name)).to_dict(),
         "study": study.name,
         "seed": study.seed,
         "rubric": {"id": study.rubric.id, "version": study.rubric.version, "breadth": study.rubric.breadth},
         "rule": rule.value,
     }
-    write_validation(path, head, rows)
+    write_validation(Path(path), head, rows)
     return name
 
 
@@ -134,15 +125,15 @@ def _one_benchmark(study: Study, wanted: str) -> str:
         raise MismatchError(f"study {study.name!r} has no items, so there is nothing to export")
     if (wanted or len(names) > 1) and wanted not in names:
         what = f"not about {wanted!r}" if wanted else "about several benchmarks; name one"
-        raise MismatchError(f"study {study.name!r} is {what}: it has {some(names)}")
+        raise MismatchError(f"study {study.name!r} is {what}: it has {format_ids(names)}")
     return wanted or names[0]
 
 
-def _origin(study: Study, name: str, source: Benchmark | None) -> Origin:
+def _provenance(study: Study, name: str, source: Benchmark | None) -> Provenance:
     said = f"human validation {study.name!r}"
     if source is None:
-        return dataclasses.replace(ORIGINS.get(name, Origin()), source=said)
-    return Origin(
+        return dataclasses.replace(PUBLISHED.get(name, Provenance()), source=said)
+    return Provenance(
         source=said,
         protocols=(source.protocol.id,),
         reference=source.protocol.reference,
@@ -161,7 +152,7 @@ def _row(rubric: Rubric, decision: Decision) -> dict[str, Any]:
         "human_audited": decision.raters > 0 or decision.adjudicated,
         "human_valid": decision.valid,
         "stratum": stratum if stratum in SHORTCUT_FREE else None,
-        **{reason.value: reason in given if known else None for reason in Reason},
+        **{reason.value: reason in given if known else None for reason in RejectionReason},
         "decision": decision.label or None,
         "raters": decision.raters,
         "votes": _pairs("label", "raters", decision.votes),
@@ -173,8 +164,8 @@ def _row(rubric: Rubric, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _reasons(rubric: Rubric, decision: Decision) -> set[Reason]:
-    """Why a query is rejected: the label of the decision, and what more than half of the raters flagged."""
+def _reasons(rubric: Rubric, decision: Decision) -> set[RejectionReason]:
+    """List why a query is rejected: the label of the decision, and what more than half of the raters flagged."""
     if decision.valid is not False:
         return set()
     labels = {step.label for step in rubric.steps if step.id in decision.flags} | {decision.label}

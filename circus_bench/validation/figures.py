@@ -1,10 +1,11 @@
-"""The figure of a study: how far each rater agrees with each other one."""
+"""Plot the agreement of each rater with each other one."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
+from circus_bench._typing import StrPath
 from circus_bench.audit.figures import canvas, to_svg
 from circus_bench.io import write_text
 from circus_bench.validation.agreement import RaterMatrix
@@ -14,10 +15,10 @@ _LEFT, _TOP, _BOTTOM = 1.35, 0.3, 0.3  # inches around the cells
 _CELL = 0.42  # inches, at most
 _NAME_LENGTH = 16
 _NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-_COLOURS, _STRONGEST = "Blues", 1.6  # the scale ends before it is too dark for black numbers
+_COLORS, _STRONGEST = "Blues", 1.6  # the scale ends before it is too dark for black numbers
 
 
-def rater_matrix_figure(matrix: RaterMatrix) -> str:
+def plot_rater_matrix(matrix: RaterMatrix) -> str:
     """Draw the agreement of each pair of raters: the share of equal labels in per cent, above it, Cohen's kappa below.
 
     Returns:
@@ -31,7 +32,7 @@ def rater_matrix_figure(matrix: RaterMatrix) -> str:
         axes = figure.add_axes((_LEFT / _INCHES, _BOTTOM / height, cell * n / _INCHES, cell * n / height))
         shown = [[_value(matrix, row, column) for column in range(n)] for row in range(n)]
         if n:
-            axes.imshow(shown, cmap=_COLOURS, vmin=0, vmax=_STRONGEST)
+            axes.imshow(shown, cmap=_COLORS, vmin=0, vmax=_STRONGEST)
         for row in range(n):
             for column in range(n):
                 if row != column:
@@ -46,9 +47,9 @@ def rater_matrix_figure(matrix: RaterMatrix) -> str:
         return to_svg(figure, name="rater-matrix", description="Agreement of each rater with each other one")
 
 
-def write_rater_matrix(path: Path, matrix: RaterMatrix) -> None:
-    """Write the figure as a file of its own."""
-    write_text(path, rater_matrix_figure(matrix).replace("<svg ", f"<svg {_NAMESPACES} ", 1))
+def write_rater_matrix(path: StrPath, matrix: RaterMatrix) -> None:
+    """Write `plot_rater_matrix` as an SVG file."""
+    write_text(Path(path), plot_rater_matrix(matrix).replace("<svg ", f"<svg {_NAMESPACES} ", 1))
 
 
 def _value(matrix: RaterMatrix, row: int, column: int) -> float:

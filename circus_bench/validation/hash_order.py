@@ -1,4 +1,4 @@
-"""Seeded orders that depend on nothing but names: no library's generator, no version of Python, no other member."""
+"""Shuffle and draw by hash: seeded orders that depend on names alone, on no generator, version or other member."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable
 
 
-def shuffled(names: Iterable[str], *key: object) -> list[str]:
-    """Names in a random order that follows from the key.
+def hash_shuffle(names: Iterable[str], *key: object) -> list[str]:
+    """Shuffle names into a random order that follows from the key.
 
     The order of two names does not depend on which others there are. The first names of a larger set thus hold the
     first ones of a smaller set, and a sample that is made larger keeps what it had.
@@ -17,14 +17,14 @@ def shuffled(names: Iterable[str], *key: object) -> list[str]:
         key: the seed, and what the order is for; other keys give independent orders.
 
     Example:
-        >>> shuffled("abcd", 0, "panel"), shuffled("abd", 0, "panel")
+        >>> hash_shuffle("abcd", 0, "panel"), hash_shuffle("abd", 0, "panel")
         (['c', 'a', 'd', 'b'], ['a', 'd', 'b'])
     """
     return sorted(names, key=lambda name: _digest(*key, name))
 
 
-def fraction(*key: object) -> float:
-    """A random number from 0 to below 1 that follows from the key."""
+def hash_uniform(*key: object) -> float:
+    """Draw a random number from 0 to below 1 that follows from the key."""
     return int.from_bytes(_digest(*key)[:6]) / 2**48
 
 

@@ -1,4 +1,4 @@
-"""The judgement store's tables and connections. Triggers refuse every change of the event log, whoever asks for it."""
+"""Define the annotation log's tables and connections. Triggers refuse every change of the event log, whoever asks."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from circus_bench._typing import StrPath
 from circus_bench.errors import CircusError
 
 WRITES = "circus_writes"
@@ -32,14 +33,14 @@ _LOCK_WAIT = 30_000  # milliseconds that SQLite waits for another writer
 
 metadata = MetaData()
 
-about = Table(
+study_table = Table(
     "study",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("study", Text, nullable=False),
     Column("digest", String(64), nullable=False),
 )
-"""Which study the database belongs to: one row."""
+"""The study that the database belongs to: one row."""
 
 people = Table(
     "people",
@@ -68,7 +69,7 @@ events = Table(
     Index("events_by_rater", "rater", "role"),
     sqlite_autoincrement=True,
 )
-"""The log. `body` is the whole judgement as JSON; the other columns are what queries need."""
+"""The log. `body` is the whole annotation as JSON; the other columns are what queries need."""
 
 
 def _after_creation(statement: str, *, dialect: str) -> None:
@@ -94,18 +95,18 @@ _after_creation(
 )
 
 
-class StoreError(CircusError):
+class AnnotationLogError(CircusError):
     """The database cannot be used, or a delivery does not fit the study or the log."""
 
 
-def open_engine(database: str | Path) -> Engine:
-    """Make the engine of a database; nothing is connected yet.
+def open_engine(database: StrPath) -> Engine:
+    """Create the engine of a database; nothing is connected yet.
 
     Args:
         database: a file for SQLite, or a database URL.
 
     Raises:
-        StoreError: the URL is none, or its driver is not installed.
+        AnnotationLogError: the URL is none, or its driver is not installed.
     """
     try:
         if isinstance(database, str) and "://" in database:
@@ -115,9 +116,11 @@ def open_engine(database: str | Path) -> Engine:
             url = URL.create("sqlite", database=str(database))
         engine = create_engine(url)
     except (ArgumentError, NoSuchModuleError) as error:
-        raise StoreError("the database URL is not one of SQLAlchemy's; expected dialect+driver://...") from error
+        raise AnnotationLogError(
+            "the database URL is not one of SQLAlchemy's; expected dialect+driver://..."
+        ) from error
     except ModuleNotFoundError as error:
-        raise StoreError(f"{url!r}: install its driver first ({error})") from error
+        raise AnnotationLogError(f"{url!r}: install its driver first ({error})") from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -125,7 +128,7 @@ def open_engine(database: str | Path) -> Engine:
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
-    """Write ahead, so that readers and the writer do not wait for each other; reach the disk with every commit."""
+    """Turn on write-ahead logging, so that readers do not wait for the writer, and a sync with every commit."""
     connection.isolation_level = None  # transactions are begun by `_begin_sqlite`
     for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_LOCK_WAIT}"):
         connection.execute(f"PRAGMA {pragma}")

@@ -1,4 +1,4 @@
-"""Candidate panel: the images that raters compare the target with when they judge how broad a query is.
+"""Pool candidate panels: the images that raters compare the target with when they judge how broad a query is.
 
 A panel is what the models of a pool retrieve from the whole query, all put together. It tells neither which model
 retrieved an image nor at which rank, and the targets stand among the others unmarked.
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from circus_bench.benchmark import Benchmark, Condition, Query
-from circus_bench.errors import MismatchError, some
+from circus_bench.errors import MismatchError, format_ids
 from circus_bench.runs.run import Run, check_comparable, check_matches
-from circus_bench.validation.hash_order import shuffled
+from circus_bench.validation.hash_order import hash_shuffle
 from circus_bench.validation.study import Item, Study
 
 DEFAULT_K = 10
 """Retrieved images of each model, as in the CIRCUS audit (arXiv:2605.14787)."""
 
 
-def panels(
+def candidate_panels(
     benchmark: Benchmark, runs: Sequence[Run], queries: Iterable[str], *, k: int = DEFAULT_K
 ) -> dict[str, tuple[str, ...]]:
-    """The panel of each query.
+    """Pool the candidate panel of each query.
 
-    The union over the Runs of the first `k` images retrieved from the whole query, without its reference, and the
+    It is the union over the Runs of the first `k` images retrieved from the whole query, without its reference, and the
     targets that are in the gallery. Of images with the same pixels one is shown, a target before others. The order is
     that of the ids.
 
@@ -44,7 +44,7 @@ def panels(
     wanted = list(queries)
     foreign = [query for query in wanted if query not in known]
     if foreign:
-        raise MismatchError(f"benchmark {benchmark.name!r} has no queries {some(foreign)}")
+        raise MismatchError(f"benchmark {benchmark.name!r} has no queries {format_ids(foreign)}")
     if not runs:
         return dict.fromkeys(wanted, ())
     check_comparable(runs)
@@ -65,9 +65,9 @@ def panels(
     return found
 
 
-def panel_order(study: Study, item: Item, rater: str) -> tuple[str, ...]:
-    """The images of an item's panel in the order that a rater sees them: another one for each rater and item."""
-    return tuple(shuffled(item.panel, study.seed, "panel", item.id, rater))
+def shuffle_panel(study: Study, item: Item, rater: str) -> tuple[str, ...]:
+    """Shuffle an item's panel into the order that a rater sees: another one per rater and item."""
+    return tuple(hash_shuffle(item.panel, study.seed, "panel", item.id, rater))
 
 
 def _digests(benchmark: Benchmark) -> dict[str, str]:

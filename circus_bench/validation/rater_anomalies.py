@@ -1,4 +1,4 @@
-"""Suspicion: patterns in judgements that a person should look at before the study is believed.
+"""Find rater anomalies: patterns in annotations that a person should look at before the study is believed.
 
 None of them proves anything. Each has a written definition, and where chance can bring it about, it is reported only if
 chance would do so in fewer than one study in a hundred (`CHANCE`). A complete answer is everything that a rater says of
@@ -23,15 +23,15 @@ from typing import TypeVar
 import numpy as np
 
 from circus_bench.audit.statistics import Estimate, proportion
-from circus_bench.errors import some
-from circus_bench.validation.annotations import Judgement
-from circus_bench.validation.ratings import blind_judgements
+from circus_bench.errors import format_ids
+from circus_bench.validation.annotations import Annotation
+from circus_bench.validation.ratings import blind_annotations
 from circus_bench.validation.study import Study
 
 CHANCE = 0.01
-"""What chance brings about more often than this is not reported."""
+"""Significance level: a pattern that chance brings about more often is not reported."""
 LENGTH = 10
-"""Shorter blocks, and raters with fewer judgements, are not looked at."""
+"""Shorter blocks, and raters with fewer annotations, are not looked at."""
 PACE = 3.0
 """A rater this many times as fast or as slow as the others is reported."""
 
@@ -43,8 +43,8 @@ _CHECKS = 3  # fewer check items say nothing
 _Value = TypeVar("_Value", bound=Hashable)
 
 
-class Pattern(StrEnum):
-    """What was seen."""
+class AnomalyPattern(StrEnum):
+    """Pattern of a rater anomaly."""
 
     COPIED = "copied"
     """Two raters gave equal complete answers to many items in a row (in the study's order), far more than raters who
@@ -69,17 +69,17 @@ class Pattern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
-    """A pattern that was found.
+class RaterAnomaly:
+    """Pattern that was found in the work of raters.
 
     Attributes:
         pattern: what it is.
-        raters: whose judgements show it.
+        raters: whose annotations show it.
         items: the items concerned; empty for a pattern of all of a rater's work.
         message: what was seen, in one sentence.
     """
 
-    pattern: Pattern
+    pattern: AnomalyPattern
     raters: tuple[str, ...]
     items: tuple[str, ...]
     message: str
@@ -87,14 +87,14 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a rater works.
+    """Speed of a rater.
 
     Attributes:
-        n: judgements with a time.
+        n: annotations with a time.
         median: seconds; NaN without any.
         low: tenth percentile in seconds.
         high: ninetieth percentile in seconds.
-        hasty: judgements in less than a twentieth of the time that the rubric expects.
+        hasty: annotations in less than a twentieth of the time that the rubric expects.
     """
 
     n: int
@@ -106,11 +106,11 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of a rater's work.
+    """Stretch of a rater's work.
 
     Attributes:
-        start: place of its first judgement in the rater's work, from 0.
-        n: judgements.
+        start: place of its first annotation in the rater's work, from 0.
+        n: annotations.
         valid: share called valid.
         agreement: share of comparisons with other raters of the same items in which the label is the same; `n` is the
             number of comparisons.
@@ -124,92 +124,91 @@ class Window:
     seconds: float
 
 
-def suspicions(study: Study, judgements: Iterable[Judgement], *, length: int = LENGTH) -> list[Suspicion]:
-    """Look for all patterns.
+def find_anomalies(study: Study, annotations: Iterable[Annotation], *, length: int = LENGTH) -> list[RaterAnomaly]:
+    """Find all anomalies in the annotations of a study.
 
     Args:
         study: what was judged.
-        judgements: the event log, in the order of judging.
-        length: shorter blocks, and raters with fewer judgements, are not looked at.
+        annotations: the event log, in the order of judging.
+        length: shorter blocks, and raters with fewer annotations, are not looked at.
 
     Raises:
-        MismatchError: the judgements are about another study.
+        MismatchError: the annotations are about another study.
     """
-    log = blind_judgements(study, judgements)
-    known = {item.id: item.known for item in study.items if item.known}
-    work = _by_rater([judgement for judgement in log if judgement.item not in known])
+    log = blind_annotations(study, annotations)
+    work = _by_rater([annotation for annotation in log if not study.item_by_id[annotation.item].is_check])
     strata = {item.id: item.stratum for item in study.items}
     return [
         *_copied(work, strata, length),
         *_repeated(work, strata, length),
         *_identical_items(work, strata),
         *_constant(work, length),
-        *_out_of_pace(paces(study, log), length),
+        *_out_of_pace(rater_paces(study, log), length),
         *_drifting(study, work, length),
-        *_failing(known_answers(study, log)),
+        *_failing(check_item_accuracy(study, log)),
     ]
 
 
-def paces(study: Study, judgements: Iterable[Judgement]) -> dict[str, Pace]:
-    """How fast each rater works; judgements of 0 seconds have no time. Errors as `suspicions`."""
+def rater_paces(study: Study, annotations: Iterable[Annotation]) -> dict[str, Pace]:
+    """Measure how fast each rater works; annotations of 0 seconds have no time. Errors as `find_anomalies`."""
     found = {}
-    for rater, work in _by_rater(blind_judgements(study, judgements)).items():
-        seconds = np.array([judgement.seconds for judgement in work.values() if judgement.seconds > 0])
+    for rater, work in _by_rater(blind_annotations(study, annotations)).items():
+        seconds = np.array([annotation.seconds for annotation in work.values() if annotation.seconds > 0])
         low, middle, high = np.quantile(seconds, [0.1, 0.5, 0.9]).tolist() if len(seconds) else [math.nan] * 3
         found[rater] = Pace(len(seconds), middle, low, high, int((seconds < _HASTE * study.rubric.seconds).sum()))
     return found
 
 
-def known_answers(study: Study, judgements: Iterable[Judgement]) -> dict[str, Estimate]:
-    """The share of check items to which each rater gave the known label. Errors as `suspicions`."""
-    known = {item.id: item.known for item in study.items if item.known and not item.training}
+def check_item_accuracy(study: Study, annotations: Iterable[Annotation]) -> dict[str, Estimate]:
+    """Compute the share of check items to which each rater gave the gold label. Errors as `find_anomalies`."""
     right: dict[str, list[bool]] = {}
-    for judgement in blind_judgements(study, judgements):
-        if judgement.item in known:
-            right.setdefault(judgement.rater, []).append(judgement.label == known[judgement.item])
+    for annotation in blind_annotations(study, annotations):
+        item = study.item_by_id[annotation.item]
+        if item.is_check:
+            right.setdefault(annotation.rater, []).append(annotation.label == item.known)
     return {rater: proportion(np.array(answers)) for rater, answers in right.items()}
 
 
-def windows(study: Study, judgements: Iterable[Judgement], *, size: int = 50) -> dict[str, list[Window]]:
-    """Each rater's work cut into stretches of `size` judgements, in the order of judging, to see drift.
+def drift_windows(study: Study, annotations: Iterable[Annotation], *, size: int = 50) -> dict[str, list[Window]]:
+    """Cut each rater's work into stretches of `size` annotations, in the order of judging, to see drift.
 
-    Errors as `suspicions`.
+    Errors as `find_anomalies`.
     """
-    work = _by_rater(blind_judgements(study, judgements))
+    work = _by_rater(blind_annotations(study, annotations))
     found: dict[str, list[Window]] = {}
     for rater, of_rater in work.items():
         others = [of_other for other, of_other in work.items() if other != rater]
         own = list(of_rater.values())
         for start in range(0, len(own), size):
             part = own[start : start + size]
-            valid = [judgement.label == study.rubric.valid for judgement in part]
+            valid = [annotation.label == study.rubric.valid for annotation in part]
             same = [j.label == other[j.item].label for j in part for other in others if j.item in other]
-            times = [judgement.seconds for judgement in part if judgement.seconds > 0]
+            times = [annotation.seconds for annotation in part if annotation.seconds > 0]
             seconds = median(times) if times else math.nan
             window = Window(start, len(part), proportion(np.array(valid)), proportion(np.array(same, bool)), seconds)
             found.setdefault(rater, []).append(window)
     return found
 
 
-Work = Mapping[str, Mapping[str, Judgement]]
-"""Rater to item to judgement, both in the order of judging."""
+Work = Mapping[str, Mapping[str, Annotation]]
+"""Rater to item to annotation, both in the order of judging."""
 
 
-def _by_rater(judgements: Iterable[Judgement]) -> dict[str, dict[str, Judgement]]:
-    work: dict[str, dict[str, Judgement]] = {}
-    for judgement in judgements:
-        work.setdefault(judgement.rater, {})[judgement.item] = judgement
+def _by_rater(annotations: Iterable[Annotation]) -> dict[str, dict[str, Annotation]]:
+    work: dict[str, dict[str, Annotation]] = {}
+    for annotation in annotations:
+        work.setdefault(annotation.rater, {})[annotation.item] = annotation
     return work
 
 
-def _answer(judgement: Judgement) -> Hashable:
-    lists = (judgement.flags, judgement.reasons, judgement.alternatives)
-    answers = tuple(sorted(judgement.answers.items()))
-    return (judgement.label, *(tuple(sorted(entries)) for entries in lists), answers, judgement.note)
+def _answer(annotation: Annotation) -> Hashable:
+    lists = (annotation.flags, annotation.reasons, annotation.alternatives)
+    answers = tuple(sorted(annotation.answers.items()))
+    return (annotation.label, *(tuple(sorted(entries)) for entries in lists), answers, annotation.note)
 
 
-def _copied(work: Work, strata: Mapping[str, str], length: int) -> list[Suspicion]:
-    """Runs of equal answers of two raters, against the rate at which answers are equal elsewhere.
+def _copied(work: Work, strata: Mapping[str, str], length: int) -> list[RaterAnomaly]:
+    """Find runs of equal answers of two raters, against the rate at which answers are equal elsewhere.
 
     That rate, of each stratum, is the greater of the pair's own on other items and that of all other comparisons: two
     careful raters agree more often than a third one lets expect, and two who copy throughout have no other items.
@@ -237,12 +236,12 @@ def _copied(work: Work, strata: Mapping[str, str], length: int) -> list[Suspicio
                 f"{pair[0]} and {pair[1]} gave equal answers to {n} items in a row of the {len(of_pair)} that both "
                 f"judged; elsewhere answers to such items are equal {chance ** (1 / n):.0%} of the time"
             )
-            found.append(Suspicion(Pattern.COPIED, pair, run, message))
+            found.append(RaterAnomaly(AnomalyPattern.COPIED, pair, run, message))
     return found
 
 
 def _chance_of(run: Sequence[str], strata: Mapping[str, str], rates: Sequence[Mapping[str, Counter[bool]]]) -> float:
-    """The chance that answers to the items of a run are equal, by the greatest of the rates elsewhere."""
+    """Compute the chance that answers to the items of a run are equal, by the greatest of the rates elsewhere."""
     chance = 1.0
     for stratum, k in Counter(strata[item] for item in run).items():
         # One equal and one different comparison are added: without them a rate of 1 would explain everything.
@@ -251,17 +250,17 @@ def _chance_of(run: Sequence[str], strata: Mapping[str, str], rates: Sequence[Ma
 
 
 def _by_stratum(strata: Mapping[str, str], entries: Iterable[tuple[str, _Value]]) -> dict[str, Counter[_Value]]:
-    """How often each value occurs among the items of each stratum."""
+    """Count how often each value occurs among the items of each stratum."""
     counts: dict[str, Counter[_Value]] = {}
     for item, value in entries:
         counts.setdefault(strata[item], Counter())[value] += 1
     return counts
 
 
-def _repeated(work: Work, strata: Mapping[str, str], length: int) -> list[Suspicion]:
+def _repeated(work: Work, strata: Mapping[str, str], length: int) -> list[RaterAnomaly]:
     found = []
     for rater, judged in work.items():
-        answers = {item: _answer(judgement) for item, judgement in judged.items()}
+        answers = {item: _answer(annotation) for item, annotation in judged.items()}
         found += _repetitions((rater,), answers, strata, length)
     if len(work) > 1:
         found += _repetitions(tuple(work), _rows(work, strata), strata, length)
@@ -269,7 +268,7 @@ def _repeated(work: Work, strata: Mapping[str, str], length: int) -> list[Suspic
 
 
 def _rows(work: Work, order: Iterable[str]) -> dict[str, Hashable]:
-    """What all raters say of each item that two or more of them judged, in the study's order."""
+    """Collect what all raters say of each item that two or more of them judged, in the study's order."""
     rows = {
         item: tuple((rater, _answer(judged[item])) for rater, judged in work.items() if item in judged)
         for item in order
@@ -279,12 +278,12 @@ def _rows(work: Work, order: Iterable[str]) -> dict[str, Hashable]:
 
 def _repetitions(
     raters: tuple[str, ...], answers: Mapping[str, Hashable], strata: Mapping[str, str], length: int
-) -> list[Suspicion]:
-    """Blocks that occur twice without overlap, if independent answers of these frequencies would hardly repeat them."""
+) -> list[RaterAnomaly]:
+    """Find blocks that occur twice without overlap and that independent answers of these frequencies hardly repeat."""
     items, sequence, frequency = list(answers), list(answers.values()), _by_stratum(strata, answers.items())
     n = len(sequence)
     seen: dict[tuple[Hashable, ...], int] = {}
-    found: list[Suspicion] = []
+    found: list[RaterAnomaly] = []
     position = 0
     while position + length <= n:
         block = tuple(sequence[position : position + length])
@@ -301,38 +300,37 @@ def _repetitions(
                     f"again from {items[position]!r} on"
                 )
                 repeated = tuple(items[position : position + end])
-                found.append(Suspicion(Pattern.REPEATED, raters, repeated, message))
+                found.append(RaterAnomaly(AnomalyPattern.REPEATED, raters, repeated, message))
                 position += end
                 continue
         position += 1
     return found
 
 
-def _identical_items(work: Work, order: Iterable[str]) -> list[Suspicion]:
+def _identical_items(work: Work, order: Iterable[str]) -> list[RaterAnomaly]:
     groups: dict[Hashable, list[str]] = {}
     for item in order:
         given = [judged[item] for judged in work.values() if item in judged]
-        if sum(bool(judgement.note or judgement.alternatives) for judgement in given) > 1:
-            row = tuple((judgement.rater, _answer(judgement)) for judgement in given)
+        if sum(bool(annotation.note or annotation.alternatives) for annotation in given) > 1:
+            row = tuple((annotation.rater, _answer(annotation)) for annotation in given)
             groups.setdefault(row, []).append(item)
     found = []
     for items in groups.values():
         if len(items) > 1:
             raters = tuple(rater for rater, judged in work.items() if items[0] in judged)
-            message = (
-                f"{' and '.join(raters)} gave the same notes, clicks and labels to all of these items: {some(items)}"
-            )
-            found.append(Suspicion(Pattern.IDENTICAL_ITEMS, raters, tuple(items), message))
+            names = " and ".join(raters)
+            message = f"{names} gave the same notes, clicks and labels to all of these items: {format_ids(items)}"
+            found.append(RaterAnomaly(AnomalyPattern.IDENTICAL_ITEMS, raters, tuple(items), message))
     return found
 
 
-def _constant(work: Work, length: int) -> list[Suspicion]:
-    """The most frequent answer of a rater, against how often the others give it to the same items."""
+def _constant(work: Work, length: int) -> list[RaterAnomaly]:
+    """Compare how often a rater gives their most frequent answer with how often the others give it to those items."""
     from scipy.stats import binom
 
     found = []
     for rater, judged in work.items():
-        answers = Counter(_answer(judgement) for judgement in judged.values())
+        answers = Counter(_answer(annotation) for annotation in judged.values())
         answer, count = answers.most_common(1)[0]
         if len(judged) < length or count < _MOSTLY * len(judged):
             continue
@@ -344,30 +342,30 @@ def _constant(work: Work, length: int) -> list[Suspicion]:
             message = (
                 f"{rater} gave the same answer to {count} of {len(judged)} items; the others give it in {rate:.0%}"
             )
-            found.append(Suspicion(Pattern.CONSTANT, (rater,), (), message))
+            found.append(RaterAnomaly(AnomalyPattern.CONSTANT, (rater,), (), message))
     return found
 
 
-def _out_of_pace(of_raters: Mapping[str, Pace], length: int) -> list[Suspicion]:
+def _out_of_pace(of_raters: Mapping[str, Pace], length: int) -> list[RaterAnomaly]:
     medians = {rater: pace.median for rater, pace in of_raters.items() if pace.n >= length}
     if len(medians) < _OTHERS + 1:
         return []
     usual = median(medians.values())
     found = []
     for rater, own in medians.items():
-        pattern = Pattern.FAST if own < usual / PACE else Pattern.SLOW if own > usual * PACE else None
+        pattern = AnomalyPattern.FAST if own < usual / PACE else AnomalyPattern.SLOW if own > usual * PACE else None
         if pattern:
             message = f"{rater} takes {own:.1f} s for an item in the median, raters take {usual:.1f} s"
-            found.append(Suspicion(pattern, (rater,), (), message))
+            found.append(RaterAnomaly(pattern, (rater,), (), message))
     return found
 
 
-def _drifting(study: Study, work: Work, length: int) -> list[Suspicion]:
+def _drifting(study: Study, work: Work, length: int) -> list[RaterAnomaly]:
     from scipy.stats import fisher_exact
 
     found = []
     for rater, judged in work.items():
-        valid = [judgement.label == study.rubric.valid for judgement in judged.values()]
+        valid = [annotation.label == study.rubric.valid for annotation in judged.values()]
         early, late = valid[: len(valid) // 2], valid[len(valid) // 2 :]
         if len(early) < length:
             continue
@@ -377,14 +375,14 @@ def _drifting(study: Study, work: Work, length: int) -> list[Suspicion]:
                 f"{rater} called {sum(early)} of the first {len(early)} items valid, but {sum(late)} of the last "
                 f"{len(late)}"
             )
-            found.append(Suspicion(Pattern.DRIFT, (rater,), (), message))
+            found.append(RaterAnomaly(AnomalyPattern.DRIFT, (rater,), (), message))
     return found
 
 
-def _failing(of_raters: Mapping[str, Estimate]) -> list[Suspicion]:
+def _failing(of_raters: Mapping[str, Estimate]) -> list[RaterAnomaly]:
     return [
-        Suspicion(
-            Pattern.FAILED_CHECKS,
+        RaterAnomaly(
+            AnomalyPattern.FAILED_CHECKS,
             (rater,),
             (),
             f"{rater} answered {round(right.value * right.n)} of {right.n} check items as known",

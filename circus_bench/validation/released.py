@@ -1,7 +1,7 @@
-"""Reading the annotation files that the CIRCUS project released, as a study and its judgements.
+"""Read the annotation files that the CIRCUS project released, as a study and its annotations.
 
-One JSON file a rater (`annotations/users/*.json` of matteoattimonelli/CIRCUS, and `annotations/agreement_users/*.json`
-for the items that several judged): `study_name`, `seed`, `username`, and `assignments` with `assignment_id`
+One JSON file per rater (`annotations/users/*.json` of matteoattimonelli/CIRCUS, and, for the items that several judged,
+`annotations/agreement_users/*.json`): `study_name`, `seed`, `username`, and `assignments` with `assignment_id`
 (`<benchmark>::<query index>`), `hidden_category`, `presentation_order`, `annotation` (`validated`, four flags, `other`)
 and `annotation_updated_at`. A rejection may raise several flags, or none: it then has the label INVALID_UNSPECIFIED,
 which the rubric of these studies has besides the four. Neither reasons within a flag nor times on the screen are known.
@@ -15,14 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from circus_bench.errors import FormatError, MismatchError, some
+from circus_bench._typing import StrPath
+from circus_bench.errors import FormatError, MismatchError, duplicates, format_ids
 from circus_bench.labels.formats import released_label
-from circus_bench.sources.annotations import Row, read_json, rows_of
-from circus_bench.validation.annotations import Judgement
-from circus_bench.validation.rubric import Rubric, Step, load_rubric
+from circus_bench.sources.annotations import AnnotationRow, read_json, wrap_rows
+from circus_bench.validation.annotations import Annotation
+from circus_bench.validation.rubric import Rubric, RubricStep, load_rubric
 from circus_bench.validation.study import Item, Study
 
-UNSPECIFIED = Step(
+UNSPECIFIED = RubricStep(
     id="unspecified",
     question="Is the query free of any other fault?",
     label="INVALID_UNSPECIFIED",
@@ -31,23 +32,23 @@ UNSPECIFIED = Step(
     severity=0,
     reasons={},
 )
-"""What a rejection without any flag fails."""
+"""Step that a rejection without any flag fails."""
 
 _ORIGIN = "the folder annotations/ of matteoattimonelli/CIRCUS, or whoever made it"
 
 
 @dataclass(frozen=True)
 class Released:
-    """What annotation files hold.
+    """Content of released annotation files.
 
     Attributes:
         study: the items, and who was to judge them in which order. It has no panels.
-        judgements: in the order of their times.
-        unjudged: `<rater>: <item id>` of assignments without a judgement.
+        annotations: in the order of their times.
+        unjudged: `<rater>: <item id>` of assignments without an annotation.
     """
 
     study: Study
-    judgements: tuple[Judgement, ...]
+    annotations: tuple[Annotation, ...]
     unjudged: tuple[str, ...]
 
 
@@ -56,22 +57,19 @@ class _Assignment:
     item: Item
     rater: str
     place: int
-    flags: tuple[str, ...]
-    judged: bool
-    note: str
-    time: str
+    annotation: Annotation | None
 
 
 def released_rubric() -> Rubric:
-    """The rubric of the CIRCUS audit, with a step for rejections without any flag."""
+    """Load the rubric of the CIRCUS audit, with a step for rejections without any flag."""
     rubric = load_rubric()
     return dataclasses.replace(rubric, id="circus-released", steps=(*rubric.steps, UNSPECIFIED))
 
 
-def read_annotations(files: Sequence[Path], *, manifest: Path | None = None) -> Released:
-    """Read released annotation files, one a rater and study; those of several studies are put together.
+def read_released(files: Sequence[StrPath], *, manifest: StrPath | None = None) -> Released:
+    """Read released annotation files, one per rater and study; those of several studies are put together.
 
-    A rater who judged an item twice keeps both judgements, the later one as a new version.
+    A rater who judged an item twice keeps both annotations, the later one as a new version.
 
     Args:
         files: the annotation files.
@@ -83,15 +81,17 @@ def read_annotations(files: Sequence[Path], *, manifest: Path | None = None) -> 
         MismatchError: no file is given, or an item has different categories in two of them.
     """
     if not files:
-        raise MismatchError("no annotation file is given; there is one a rater")
+        raise MismatchError("no annotation file is given; there is one per rater")
     rubric = released_rubric()
     heads, found = [], []
-    for path in files:
-        head = Row(read_json(path, dict, origin=_ORIGIN), path=path, number=0, origin=_ORIGIN)
+    for path in map(Path, files):
+        head = AnnotationRow(read_json(path, dict, origin=_ORIGIN), path=path, number=0, origin=_ORIGIN)
         heads.append((head.get("study_name", str), head.get("seed", int)))
         rater = head.get("username", str) if "username" in head else path.stem
-        found += _assignments(rows_of(head.get("assignments", list), path=path, origin=_ORIGIN), rater, path=path)
-    items = _items(found, manifest)
+        found += _assignments(
+            wrap_rows(head.get("assignments", list), path=path, origin=_ORIGIN), rater, rubric, path=path
+        )
+    items = _items(found, Path(manifest) if manifest else None)
     order: dict[str, list[str]] = {}
     for entry in found:
         order.setdefault(entry.rater, []).append(entry.item.id)
@@ -103,19 +103,18 @@ def read_annotations(files: Sequence[Path], *, manifest: Path | None = None) -> 
         assignments={rater: tuple(dict.fromkeys(ids)) for rater, ids in order.items()},
         benchmarks={},
     )
-    unjudged = tuple(f"{entry.rater}: {entry.item.id}" for entry in found if not entry.judged)
-    return Released(study, _judgements(found, rubric), unjudged)
+    unjudged = tuple(f"{entry.rater}: {entry.item.id}" for entry in found if not entry.annotation)
+    return Released(study, _annotations(found), unjudged)
 
 
-def _assignments(rows: Sequence[Row], rater: str, *, path: Path) -> list[_Assignment]:
-    found = [_assignment(row, rater) for row in rows]
-    repeated = [item for item, count in Counter(entry.item.id for entry in found).items() if count > 1]
-    if repeated:
-        raise FormatError(f"{path}: assignments occur more than once ({some(repeated)})")
+def _assignments(rows: Sequence[AnnotationRow], rater: str, rubric: Rubric, *, path: Path) -> list[_Assignment]:
+    found = [_assignment(row, rater, rubric) for row in rows]
+    if repeated := duplicates(entry.item.id for entry in found):
+        raise FormatError(f"{path}: assignments occur more than once ({format_ids(repeated)})")
     return sorted(found, key=lambda entry: entry.place)
 
 
-def _assignment(row: Row, rater: str) -> _Assignment:
+def _assignment(row: AnnotationRow, rater: str, rubric: Rubric) -> _Assignment:
     benchmark, separator, query = row.get("assignment_id", str).partition("::")
     if not (benchmark and separator and query):
         row.fail(f"has the assignment_id {row['assignment_id']!r}, expected <benchmark>::<query index>")
@@ -124,18 +123,15 @@ def _assignment(row: Row, rater: str) -> _Assignment:
     except ValueError as error:
         row.fail(f"has the hidden_category {row['hidden_category']!r}, expected {error}")
     item = Item(f"{benchmark}::{query}", benchmark, query, f"{benchmark}/{stratum.value}")
-    place, time = row.get("presentation_order", int), row["annotation_updated_at"] or ""
-    annotation = row["annotation"]
-    if annotation is None or not time:
-        return _Assignment(item, rater, place, (), judged=False, note="", time=str(time))
-    return _judged(row, item, rater, place=place, time=str(time))
+    place, time = row.get("presentation_order", int), str(row["annotation_updated_at"] or "")
+    judged = row["annotation"] is not None and time
+    return _Assignment(item, rater, place, _annotation(row, item.id, rater, rubric, time=time) if judged else None)
 
 
-def _judged(row: Row, item: Item, rater: str, *, place: int, time: str) -> _Assignment:
-    annotation = row.get("annotation", dict)
-    values = {str(key).lower(): value for key, value in annotation.items()}
+def _annotation(row: AnnotationRow, item: str, rater: str, rubric: Rubric, *, time: str) -> Annotation:
+    values = {str(key).lower(): value for key, value in row.get("annotation", dict).items()}
     # The released files write the flags in capitals; the labels of the rubric are their names.
-    flag_of = {step.label.lower(): step.id for step in load_rubric().steps}
+    flag_of = {step.label.lower(): step.id for step in rubric.steps if step != UNSPECIFIED}
     wrong = [name for name in ("validated", *flag_of) if not isinstance(values.get(name), bool)]
     if wrong:
         row.fail(f"has an annotation in which {', '.join(wrong)} are neither true nor false")
@@ -144,7 +140,7 @@ def _judged(row: Row, item: Item, rater: str, *, place: int, time: str) -> _Assi
         row.fail(f"is validated and rejected at once ({', '.join(flags)})")
     if not values["validated"] and not flags:
         flags = (UNSPECIFIED.id,)
-    return _Assignment(item, rater, place, flags, judged=True, note=str(values.get("other") or ""), time=time)
+    return Annotation(item, rater, rubric.label_of(flags), flags, note=str(values.get("other") or ""), time=time)
 
 
 def _items(found: Iterable[_Assignment], manifest: Path | None) -> tuple[Item, ...]:
@@ -158,12 +154,12 @@ def _items(found: Iterable[_Assignment], manifest: Path | None) -> tuple[Item, .
     drawn = _inclusion(manifest) if manifest else {}
     missing = {item.stratum for item in items.values()} - drawn.keys() if manifest else set()
     if missing:
-        raise MismatchError(f"{manifest}: says nothing of the strata {some(sorted(missing))}")
+        raise MismatchError(f"{manifest}: says nothing of the strata {format_ids(sorted(missing))}")
     return tuple(dataclasses.replace(item, inclusion=drawn.get(item.stratum, 1.0)) for item in items.values())
 
 
 def _inclusion(manifest: Path) -> dict[str, float]:
-    """Stratum to the share of its queries that was drawn."""
+    """Read the share of each stratum's queries that was drawn."""
     content: Mapping[str, object] = read_json(manifest, dict, origin=_ORIGIN)
     try:
         return {
@@ -178,22 +174,14 @@ def _inclusion(manifest: Path) -> dict[str, float]:
         ) from error
 
 
-def _judgements(found: Iterable[_Assignment], rubric: Rubric) -> tuple[Judgement, ...]:
+def _annotations(found: Iterable[_Assignment]) -> tuple[Annotation, ...]:
+    """Count up the versions of each rater's annotations of an item by their times."""
+    judged = [(entry.annotation, entry.place) for entry in found if entry.annotation]
     versions: Counter[tuple[str, str]] = Counter()
     made = []
-    for entry in sorted((entry for entry in found if entry.judged), key=lambda e: (e.time, e.rater, e.place)):
-        versions[entry.item.id, entry.rater] += 1
-        version = versions[entry.item.id, entry.rater]
-        made.append(
-            Judgement(
-                item=entry.item.id,
-                rater=entry.rater,
-                label=rubric.label_of(entry.flags),
-                flags=entry.flags,
-                note=entry.note,
-                version=version,
-                event=f"{entry.rater}/{entry.item.id}/{version}",
-                time=entry.time,
-            )
-        )
+    for annotation, _ in sorted(judged, key=lambda entry: (entry[0].time, entry[0].rater, entry[1])):
+        versions[annotation.item, annotation.rater] += 1
+        version = versions[annotation.item, annotation.rater]
+        event = f"{annotation.rater}/{annotation.item}/{version}"
+        made.append(dataclasses.replace(annotation, version=version, event=event))
     return tuple(made)

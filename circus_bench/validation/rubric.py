@@ -1,8 +1,8 @@
 """Rubric: the questions that raters answer, as data.
 
-A rubric is a cascade of steps, each a question whose "no" rejects the query under a label. A judgement flags every step
-that fails; its label is the most severe of them, or the rubric's valid label when none fails. Follow-up questions are
-asked of valid queries only.
+A rubric is a cascade of steps, each a question whose "no" rejects the query under a label. An annotation flags every
+step that fails; its label is the most severe of them, or the rubric's valid label when none fails. Follow-up questions
+are asked of valid queries only.
 
 Example:
     >>> rubric = load_rubric()
@@ -19,17 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from circus_bench.errors import FormatError, some
+from circus_bench._typing import StrPath
+from circus_bench.errors import FormatError, format_ids
 
 CIRCUS_RUBRIC = Path(__file__).parent / "rubrics" / "circus.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One question of the cascade.
+class RubricStep:
+    """Question of the cascade.
 
     Attributes:
-        id: short name; judgements flag it.
+        id: short name; annotations flag it.
         question: asked so that "yes" is good.
         label: the label of a query that fails here.
         title: what a failure means, for buttons.
@@ -49,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A yes-or-no question about a valid query.
+    """Yes-or-no question about a valid query.
 
     Attributes:
         id: short name.
@@ -64,7 +65,7 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """What raters are asked.
+    """Questions that raters are asked.
 
     Attributes:
         id: its name.
@@ -74,7 +75,7 @@ class Rubric:
         valid: the label of a query that passes every step.
         valid_title: its wording, for buttons.
         breadth: from this many other answers on, a query is too broad.
-        seconds: the time that a judgement usually takes.
+        seconds: the time that an annotation usually takes.
         steps: the cascade, in the order of asking.
         follow_ups: asked of valid queries.
 
@@ -91,11 +92,11 @@ class Rubric:
     valid_title: str
     breadth: int
     seconds: int
-    steps: tuple[Step, ...]
+    steps: tuple[RubricStep, ...]
     follow_ups: tuple[FollowUp, ...]
 
     def __post_init__(self) -> None:
-        asked: tuple[Step | FollowUp, ...] = (*self.steps, *self.follow_ups)
+        asked: tuple[RubricStep | FollowUp, ...] = (*self.steps, *self.follow_ups)
         _check_types(self)
         for part in asked:
             _check_types(part)
@@ -111,7 +112,7 @@ class Rubric:
                 raise FormatError(f"rubric {self.id!r}: {what} are missing or repeated: {values}")
         long = [part.key for part in asked if len(part.key) > 1]
         if long:
-            raise FormatError(f"rubric {self.id!r}: keys are single characters, found {some(long)}")
+            raise FormatError(f"rubric {self.id!r}: keys are single characters, found {format_ids(long)}")
         if min(self.breadth, self.seconds) < 1:
             raise FormatError(
                 f"rubric {self.id!r}: breadth {self.breadth} and seconds {self.seconds} must be 1 or more"
@@ -119,16 +120,16 @@ class Rubric:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The valid label, then those of the steps in their order."""
+        """The valid label, then the labels of the steps in their order."""
         return (self.valid, *(step.label for step in self.steps))
 
     def label_of(self, flags: Collection[str]) -> str:
-        """The label of a query that fails the steps with these ids."""
+        """Derive the label of a query that fails the steps with these ids."""
         failed = [step for step in self.steps if step.id in flags]
         return max(failed, key=lambda step: step.severity).label if failed else self.valid
 
 
-def load_rubric(path: Path = CIRCUS_RUBRIC, *, breadth: int | None = None) -> Rubric:
+def load_rubric(path: StrPath = CIRCUS_RUBRIC, *, breadth: int | None = None) -> Rubric:
     """Read a rubric from a TOML file laid out like `rubrics/circus.toml`.
 
     Args:
@@ -139,7 +140,7 @@ def load_rubric(path: Path = CIRCUS_RUBRIC, *, breadth: int | None = None) -> Ru
         FormatError: the file is not TOML, lacks a field, or repeats a label, an id, a key or a severity.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         content["breadth"] = breadth or content["breadth"]
         return _rubric(content)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -155,7 +156,7 @@ def _rubric(content: Mapping[str, Any]) -> Rubric:
         return text.format(breadth=content["breadth"])
 
     steps = tuple(
-        Step(**{**step, "question": filled(step["question"]), "title": filled(step["title"])})
+        RubricStep(**{**step, "question": filled(step["question"]), "title": filled(step["title"])})
         for step in content["step"]
     )
     follow_ups = tuple(FollowUp(**entry) for entry in content.get("follow_up", ()))
@@ -163,8 +164,8 @@ def _rubric(content: Mapping[str, Any]) -> Rubric:
     return Rubric(**head, steps=steps, follow_ups=follow_ups)
 
 
-def _check_types(part: Rubric | Step | FollowUp) -> None:
-    """Look at the fields that are a text, which must not be blank, or a whole number."""
+def _check_types(part: Rubric | RubricStep | FollowUp) -> None:
+    """Check the types of the fields that are a text, which must not be blank, or a whole number."""
     kinds = {"str": str, "int": int}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)

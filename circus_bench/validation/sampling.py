@@ -1,4 +1,4 @@
-"""Sampling: which queries a study judges.
+"""Draw the stratified sample of queries that a study judges.
 
 Queries are drawn at random from strata, a benchmark's queries of one label each. A stratum that is not drawn completely
 is known by the inclusion probability of its items, whose inverse weights later estimates. Strata are for the analysis
@@ -8,21 +8,21 @@ and never shown.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from circus_bench._typing import StrPath
 from circus_bench.benchmark import Benchmark
-from circus_bench.errors import CircusError, FormatError, MismatchError, some
-from circus_bench.labels.labels import Verdicts
+from circus_bench.errors import CircusError, FormatError, MismatchError, duplicates, format_ids
+from circus_bench.labels.labels import Labels
 from circus_bench.metrics.shortcut import Label
 from circus_bench.runs.run import Run
 from circus_bench.sources.annotations import read_json
-from circus_bench.validation.assignment import assign, interleaved
-from circus_bench.validation.hash_order import shuffled
-from circus_bench.validation.panel import DEFAULT_K, panels
+from circus_bench.validation.assignment import assign, interleave_checks
+from circus_bench.validation.hash_order import hash_shuffle
+from circus_bench.validation.panel import DEFAULT_K, candidate_panels
 from circus_bench.validation.rubric import Rubric, load_rubric
 from circus_bench.validation.study import Item, Study
 
@@ -30,12 +30,12 @@ SHORTCUT_FREE = (Label.COMPOSITION_REQUIRED, Label.UNRESOLVED)
 """The labels whose queries are judged."""
 
 CHECK, TRAINING = "check", "training"
-"""Strata of the items whose answer is known beforehand."""
+"""Strata of the items with a gold label."""
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The queries of one benchmark that a study draws from.
+class SamplingFrame:
+    """Sampling frame: the queries of one benchmark that a study draws from.
 
     Attributes:
         benchmark: the benchmark.
@@ -55,24 +55,24 @@ class Frame:
     training: Mapping[str, str] = field(default_factory=dict)
 
 
-def labels_of(benchmark: Benchmark, verdicts: Verdicts) -> dict[str, Label]:
-    """Query id to its label, as an audit or a release tells; a query without a label is left out.
+def labels_of(benchmark: Benchmark, labels: Labels) -> dict[str, Label]:
+    """Return query id to label, as an audit or a release tells; a query without a label is left out.
 
     Raises:
-        MismatchError: the verdicts are about another benchmark.
+        MismatchError: the labels are about another benchmark.
     """
-    labels = {query: verdict.label or verdict.stratum for query, verdict in verdicts.joined(benchmark).items()}
-    return {query: label for query, label in labels.items() if label is not None}
+    found = {query: label.label or label.stratum for query, label in labels.align(benchmark).items()}
+    return {query: label for query, label in found.items() if label is not None}
 
 
-def read_answers(path: Path) -> dict[str, dict[str, str]]:
-    """Read known answers from a JSON object of `<benchmark>::<query>` to label: benchmark to query to label.
+def read_gold_labels(path: StrPath) -> dict[str, dict[str, str]]:
+    """Read gold labels from a JSON object of `<benchmark>::<query>` to label: benchmark to query to label.
 
     Raises:
         FormatError: the file is none, or an entry has another form.
     """
     found: dict[str, dict[str, str]] = {}
-    for name, label in read_json(path, dict, origin="whoever made it").items():
+    for name, label in read_json(Path(path), dict, origin="whoever made it").items():
         benchmark, separator, query = name.partition("::")
         if not (benchmark and separator and query and isinstance(label, str)):
             raise FormatError(f'{path}: {name!r}: {label!r} is not of the form "<benchmark>::<query>": "<label>"')
@@ -80,22 +80,17 @@ def read_answers(path: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def place_of(folder: Path, *, seen_from: Path) -> str:
-    """A folder's path relative to another one, so that both can be moved together."""
-    return Path(os.path.relpath(folder.resolve(), seen_from.resolve())).as_posix()
-
-
-def strata_of(study: Study) -> dict[str, dict[str, Any]]:
-    """Stratum to its number of `items` and their `inclusion` probability, in the study's order."""
+def summarize_strata(study: Study) -> dict[str, dict[str, Any]]:
+    """Summarize each stratum by its number of `items` and their `inclusion` probability, in the study's order."""
     found: dict[str, dict[str, Any]] = {}
     for item in study.items:
         found.setdefault(item.stratum, {"items": 0, "inclusion": item.inclusion})["items"] += 1
     return found
 
 
-def new_study(
+def sample_study(
     name: str,
-    frames: Sequence[Frame],
+    frames: Sequence[SamplingFrame],
     *,
     raters: Sequence[str],
     rubric: Rubric | None = None,
@@ -111,7 +106,7 @@ def new_study(
 
     Args:
         name: its name.
-        frames: what to draw from, one a benchmark.
+        frames: what to draw from, one per benchmark.
         raters: their ids.
         rubric: the questions; those of the CIRCUS audit by default.
         seed: of everything drawn.
@@ -119,7 +114,7 @@ def new_study(
             (`cirr/unresolved`), which it must have, all others being drawn completely. Everything by default.
         per_item: raters of each item.
         common: items that all raters judge, spread over the strata by their size.
-        panel_k: see `panels`.
+        panel_k: see `candidate_panels`.
 
     Raises:
         CircusError: a number makes no sense, a stratum has too few queries, or nothing is left to draw.
@@ -134,13 +129,15 @@ def new_study(
     owners = assign([item.id for item in drawn], raters, per_item=per_item, everyone=shared, seed=seed)
     known = [item for frame in frames for item in _known_items(frame)]
     trained, checks = ([item.id for item in known if item.training is kind] for kind in (True, False))
-    order = {rater: (*trained, *interleaved(own, checks, seed=seed, rater=rater)) for rater, own in owners.items()}
+    order = {
+        rater: (*trained, *interleave_checks(own, checks, seed=seed, rater=rater)) for rater, own in owners.items()
+    }
     items = _with_panels([*known, *drawn], frames, k=panel_k)
     folders = {frame.benchmark.name: frame.folder for frame in frames}
     return Study(name, rubric, seed, tuple(items), order, folders)
 
 
-def _known_items(frame: Frame) -> list[Item]:
+def _known_items(frame: SamplingFrame) -> list[Item]:
     name = frame.benchmark.name
     return [
         Item(f"{name}::{query}", name, query, f"{name}/{kind}", known=label, training=kind == TRAINING)
@@ -149,7 +146,7 @@ def _known_items(frame: Frame) -> list[Item]:
     ]
 
 
-def _draw(frames: Sequence[Frame], *, seed: int, sizes: int | Mapping[str, int] | None) -> list[Item]:
+def _draw(frames: Sequence[SamplingFrame], *, seed: int, sizes: int | Mapping[str, int] | None) -> list[Item]:
     strata = {
         f"{frame.benchmark.name}/{label.value}": (frame.benchmark.name, _free_queries(frame, label))
         for frame in frames
@@ -162,11 +159,11 @@ def _draw(frames: Sequence[Frame], *, seed: int, sizes: int | Mapping[str, int] 
     return [
         Item(f"{name}::{query}", name, query, stratum, inclusion=wanted[stratum] / len(queries))
         for stratum, (name, queries) in strata.items()
-        for query in shuffled(queries, seed, "sample", stratum)[: wanted[stratum]]
+        for query in hash_shuffle(queries, seed, "sample", stratum)[: wanted[stratum]]
     ]
 
 
-def _free_queries(frame: Frame, label: Label) -> list[str]:
+def _free_queries(frame: SamplingFrame, label: Label) -> list[str]:
     taken = {*frame.checks, *frame.training}
     return [query for query, of_query in frame.labels.items() if of_query is label and query not in taken]
 
@@ -182,49 +179,50 @@ def _sizes(present: Mapping[str, int], sizes: int | Mapping[str, int] | None) ->
     wrong = [f"{stratum}: {n}" for stratum, n in sizes.items() if stratum in present and not 1 <= n <= present[stratum]]
     if unknown or wrong:
         raise CircusError(
-            f"sizes that cannot be drawn: {some([*unknown, *wrong])}; "
+            f"sizes that cannot be drawn: {format_ids([*unknown, *wrong])}; "
             f"the strata are {', '.join(f'{stratum} ({n:,})' for stratum, n in present.items())}"
         )
     return {stratum: sizes.get(stratum, n) for stratum, n in present.items()}
 
 
 def _spread(items: Sequence[Item], *, seed: int) -> list[Item]:
-    """Items in an order whose every beginning holds each stratum by its share."""
+    """Order items so that every beginning holds each stratum by its share."""
     strata: dict[str, list[str]] = {}
     for item in items:
         strata.setdefault(item.stratum, []).append(item.id)
     place = {
         item: ((position + 0.5) / len(ids), stratum)
         for stratum, ids in strata.items()
-        for position, item in enumerate(shuffled(ids, seed, "common"))
+        for position, item in enumerate(hash_shuffle(ids, seed, "common"))
     }
     return sorted(items, key=lambda item: place[item.id])
 
 
-def _with_panels(items: Sequence[Item], frames: Sequence[Frame], *, k: int) -> list[Item]:
+def _with_panels(items: Sequence[Item], frames: Sequence[SamplingFrame], *, k: int) -> list[Item]:
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for frame in frames:
         name = frame.benchmark.name
         queries = [item.query for item in items if item.benchmark == name]
-        found |= {(name, query): of for query, of in panels(frame.benchmark, frame.runs, queries, k=k).items()}
+        panels = candidate_panels(frame.benchmark, frame.runs, queries, k=k)
+        found |= {(name, query): panel for query, panel in panels.items()}
     return [dataclasses.replace(item, panel=found[item.benchmark, item.query]) for item in items]
 
 
-def _check_frames(frames: Sequence[Frame], rubric: Rubric) -> None:
-    names = [frame.benchmark.name for frame in frames]
-    if len({*names}) < len(names):
-        raise MismatchError(f"a benchmark occurs twice: {some(names)}")
+def _check_frames(frames: Sequence[SamplingFrame], rubric: Rubric) -> None:
+    twice = duplicates(frame.benchmark.name for frame in frames)
+    if twice:
+        raise MismatchError(f"a benchmark occurs twice: {format_ids(twice)}")
     for frame in frames:
-        known = {query.id for query in frame.benchmark.queries}
         named = {*frame.labels, *frame.checks, *frame.training}
-        if named - known:
-            raise MismatchError(f"benchmark {frame.benchmark.name!r} has no queries {some(sorted(named - known))}")
+        foreign = sorted(named - {query.id for query in frame.benchmark.queries})
+        if foreign:
+            raise MismatchError(f"benchmark {frame.benchmark.name!r} has no queries {format_ids(foreign)}")
         both = sorted({*frame.checks} & {*frame.training})
         if both:
-            raise MismatchError(f"queries are both for training and for checks: {some(both)}")
-        answers = {*frame.checks.values(), *frame.training.values()}
-        if answers - {*rubric.labels}:
+            raise MismatchError(f"queries are both for training and for checks: {format_ids(both)}")
+        strange = sorted({*frame.checks.values(), *frame.training.values()} - {*rubric.labels})
+        if strange:
             raise MismatchError(
-                f"benchmark {frame.benchmark.name!r}: known answers {some(sorted(answers - {*rubric.labels}))} are no "
-                f"labels of the rubric {rubric.id!r}, which has {', '.join(rubric.labels)}"
+                f"benchmark {frame.benchmark.name!r}: known answers {format_ids(strange)} are no labels of the rubric "
+                f"{rubric.id!r}, which has {', '.join(rubric.labels)}"
             )

@@ -1,27 +1,26 @@
-"""Study: which items are judged by whom, fixed before the first judgement and never shown to raters as a whole."""
+"""Study: the items to annotate, and the raters of each; fixed before the first annotation and blind to raters."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
-from circus_bench.errors import FormatError, MismatchError, some
+from circus_bench._typing import StrPath
+from circus_bench.errors import FormatError, MismatchError, duplicates, format_ids
 from circus_bench.io import read_json, to_json, write_json
 from circus_bench.validation.annotations import DATABASE_FILE
-from circus_bench.validation.rubric import FollowUp, Rubric, Step
+from circus_bench.validation.rubric import FollowUp, Rubric, RubricStep
 
 SCHEMA_VERSION = 1
 STUDY_FILE = "study.json"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A query to be judged.
+    """A query to annotate.
 
     Attributes:
         id: `<benchmark>::<query id>`.
@@ -30,7 +29,7 @@ class Item:
         stratum: what it was drawn from, such as `cirr/unresolved`; never shown.
         inclusion: probability with which it was drawn from its stratum; its inverse weights estimates.
         panel: gallery ids of the candidates shown, the targets among them.
-        known: the label that a careful rater gives, for check and training items; empty otherwise.
+        known: the gold label of a check or training item, which a careful rater gives; empty otherwise.
         training: shown with feedback before the study, and not counted.
     """
 
@@ -43,10 +42,15 @@ class Item:
     known: str = ""
     training: bool = False
 
+    @property
+    def is_check(self) -> bool:
+        """Tell whether it is a check item, whose gold label shows how careful raters are, and which is not counted."""
+        return bool(self.known) and not self.training
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Study:
-    """A study.
+    """A human validation study.
 
     Attributes:
         name: its name.
@@ -72,22 +76,28 @@ class Study:
         ids, labels = [item.id for item in self.items], {"", *self.rubric.labels}
         assigned = [(rater, item) for rater, items in self.assignments.items() for item in items]
         wrong: dict[str, Sequence[object]] = {
-            "items that occur twice": _repeated(ids),
-            "items assigned twice to a rater": _repeated(assigned),
+            "items that occur twice": duplicates(ids),
+            "items assigned twice to a rater": duplicates(assigned),
             "assigned items that are not there": sorted({item for _, item in assigned} - {*ids}),
             "items drawn with no probability": [item.id for item in self.items if not 0 < item.inclusion <= 1],
             "known answers that are no label": [item.id for item in self.items if item.known not in labels],
         }
         for what, which in wrong.items():
             if which:
-                raise FormatError(f"study {self.name!r}: {what} ({some(which)})")
+                raise FormatError(f"study {self.name!r}: {what} ({format_ids(which)})")
 
-    def save(self, folder: Path) -> None:
+    @cached_property
+    def item_by_id(self) -> Mapping[str, Item]:
+        """Item id to the item."""
+        return {item.id: item for item in self.items}
+
+    def save(self, folder: StrPath) -> None:
         """Write `study.json`.
 
         Raises:
             MismatchError: the folder has the app's database, which belongs to another study and needs that one.
         """
+        folder = Path(folder)
         path = folder / STUDY_FILE
         content = {**dataclasses.asdict(self), "schema_version": SCHEMA_VERSION}
         for step in content["rubric"]["steps"]:
@@ -100,19 +110,21 @@ class Study:
         write_json(path, content)
 
     @classmethod
-    def load(cls, folder: Path) -> Study:
+    def load(cls, folder: StrPath) -> Study:
         """Read a study that `save` wrote.
 
         Raises:
             FormatError: there is none, or one of another schema version.
         """
-        path = folder / STUDY_FILE
+        path = Path(folder) / STUDY_FILE
         content = read_json(path)
         if content.pop("schema_version", None) != SCHEMA_VERSION:
             raise FormatError(f"{path}: not a study of schema version {SCHEMA_VERSION}")
         try:
             rubric = content["rubric"]
-            rubric["steps"] = tuple(Step(**{**step, "reasons": dict(step["reasons"])}) for step in rubric["steps"])
+            rubric["steps"] = tuple(
+                RubricStep(**{**step, "reasons": dict(step["reasons"])}) for step in rubric["steps"]
+            )
             rubric["follow_ups"] = tuple(FollowUp(**entry) for entry in rubric["follow_ups"])
             content["rubric"] = Rubric(**rubric)
             content["items"] = tuple(Item(**{**item, "panel": tuple(item["panel"])}) for item in content["items"])
@@ -123,7 +135,3 @@ class Study:
             raise FormatError(f"{path}: {error}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path}: not a study ({error!r})") from error
-
-
-def _repeated(values: Iterable[_T]) -> list[_T]:
-    return [value for value, count in Counter(values).items() if count > 1]

@@ -11,13 +11,13 @@ import pytest
 from support.clocks import FakeClock
 
 from circus_bench.api.runtime import (
+    Budget,
     BudgetError,
-    Caller,
-    Meter,
     Price,
     RateLimit,
     RemoteError,
-    Replies,
+    ResponseCache,
+    RetryingCaller,
     RetryPolicy,
     Secret,
     TransientError,
@@ -36,7 +36,7 @@ class Failing:
         self.times = []
 
     def __call__(self):
-        self.times.append(self._clock.now())
+        self.times.append(self._clock.monotonic())
         if self._failures:
             raise self._failures.pop(0)
         return "answer"
@@ -48,7 +48,7 @@ def clock():
 
 
 def caller(clock, *, requests=1_000.0, tokens=math.inf, **rest):
-    return Caller(RateLimit(requests, tokens=tokens, clock=clock), clock=clock, **rest)
+    return RetryingCaller(RateLimit(requests, tokens=tokens, clock=clock), clock=clock, **rest)
 
 
 def most_in_a_minute(times, sizes=None):
@@ -73,7 +73,7 @@ def test_no_time_is_lost_below_the_limit(clock):
     asked = caller(clock, requests=10)
     for _ in range(10):
         asked.call(lambda: None)
-    assert clock.now() == 0
+    assert clock.monotonic() == 0
 
 
 def test_tokens_stay_below_the_limit_in_every_window_of_a_minute(clock):
@@ -141,7 +141,7 @@ def test_what_the_service_asks_to_wait_holds_for_all_calls(clock):
     limit = RateLimit(1_000, clock=clock)
     limit.hold(30)
     call = Failing(clock)
-    Caller(limit, clock=clock).call(call)
+    RetryingCaller(limit, clock=clock).call(call)
     assert call.times == [30]
 
 
@@ -180,7 +180,7 @@ def test_a_wait_beyond_the_deadline_ends_at_once(clock):
     call = Failing(clock, TransientError("busy", retry_after=500))
     with pytest.raises(BudgetError):
         caller(clock, seconds=100).call(call)
-    assert clock.now() == 0
+    assert clock.monotonic() == 0
 
 
 def test_a_stopped_caller_makes_no_call_until_it_is_resumed(clock):
@@ -196,46 +196,46 @@ def test_a_stopped_caller_makes_no_call_until_it_is_resumed(clock):
 
 
 def test_meter_books_what_was_used():
-    meter = Meter(PRICE, 100)
-    with meter.reserving({"tokens": 10}) as book:
-        book({"tokens": 4})
-    assert meter.usd == 2
+    budget = Budget(PRICE, 100)
+    with budget.reserving({"tokens": 10}) as charge:
+        charge({"tokens": 4})
+    assert budget.usd == 2
 
 
 def test_meter_refuses_what_would_pass_the_budget():
-    meter = Meter(PRICE, 10)
-    with meter.reserving({"tokens": 15}) as book:
-        book({"tokens": 15})
+    budget = Budget(PRICE, 10)
+    with budget.reserving({"tokens": 15}) as charge:
+        charge({"tokens": 15})
     with pytest.raises(BudgetError, match=r"budget of \$10 is too small: \$7.5000 is spent .* \$3.0000 more"):
-        meter.check({"tokens": 6})
-    with meter.reserving({"tokens": 5}):
+        budget.check({"tokens": 6})
+    with budget.reserving({"tokens": 5}):
         pass
 
 
 def test_calls_under_way_count_as_spent():
-    meter = Meter(PRICE, 10)
-    with meter.reserving({"tokens": 15}), pytest.raises(BudgetError), meter.reserving({"tokens": 15}):
+    budget = Budget(PRICE, 10)
+    with budget.reserving({"tokens": 15}), pytest.raises(BudgetError), budget.reserving({"tokens": 15}):
         pass
 
 
 def test_a_failed_call_gives_its_reserve_back():
-    meter = Meter(PRICE, 10)
-    with pytest.raises(RemoteError), meter.reserving({"tokens": 20}):
+    budget = Budget(PRICE, 10)
+    with pytest.raises(RemoteError), budget.reserving({"tokens": 20}):
         raise RemoteError("no")
-    meter.check({"tokens": 20})
+    budget.check({"tokens": 20})
 
 
 def test_without_a_budget_nothing_is_spent():
     with pytest.raises(BudgetError, match=r"costs about \$5.0000; set CIRCUS_API_BUDGET_USD"):
-        Meter(PRICE, None).check({"tokens": 10})
+        Budget(PRICE, None).check({"tokens": 10})
 
 
 def test_an_unknown_price_is_not_taken_for_free():
     with pytest.raises(BudgetError, match="price is not known"):
-        Meter(None, 10).check({"tokens": 1})
-    meter = Meter(None, math.inf)
-    meter.check({"tokens": 1})
-    assert meter.usd is None
+        Budget(None, 10).check({"tokens": 1})
+    budget = Budget(None, math.inf)
+    budget.check({"tokens": 1})
+    assert budget.usd is None
 
 
 def test_usage_in_a_unit_without_a_price_is_an_error():
@@ -251,16 +251,16 @@ def test_replies_are_found_again_by_another_process(tmp_path):
     code = f"""
 import os, signal
 from pathlib import Path
-from circus_bench.api.runtime import Replies
-Replies(Path({str(path)!r})).put({{"a": b"1", "b": b"2"}})
+from circus_bench.api.runtime import ResponseCache
+ResponseCache(Path({str(path)!r})).put({{"a": b"1", "b": b"2"}})
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    assert Replies(path).get(["b", "a", "c"]) == {"a": b"1", "b": b"2"}
+    assert ResponseCache(path).get(["b", "a", "c"]) == {"a": b"1", "b": b"2"}
 
 
 def test_the_first_reply_stays(tmp_path):
-    replies = Replies(tmp_path / "replies.sqlite")
+    replies = ResponseCache(tmp_path / "replies.sqlite")
     replies.put({"a": b"1"})
     replies.put({"a": b"2"})
     assert replies.get(["a"]) == {"a": b"1"}
@@ -268,7 +268,7 @@ def test_the_first_reply_stays(tmp_path):
 
 
 def test_many_keys_at_once(tmp_path):
-    replies = Replies(tmp_path / "replies.sqlite")
+    replies = ResponseCache(tmp_path / "replies.sqlite")
     stored = {str(number): str(number).encode() for number in range(2_500)}
     replies.put(stored)
     assert replies.get(stored) == stored
@@ -276,7 +276,7 @@ def test_many_keys_at_once(tmp_path):
 
 
 def test_threads_share_the_replies(tmp_path):
-    replies = Replies(tmp_path / "replies.sqlite")
+    replies = ResponseCache(tmp_path / "replies.sqlite")
     threads = [threading.Thread(target=replies.put, args=({str(number): b"x"},)) for number in range(20)]
     for thread in threads:
         thread.start()
@@ -289,7 +289,7 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
     path = tmp_path / "replies.sqlite"
     path.write_bytes(b"not a database, but long enough to be looked at" * 40)
     with pytest.raises(FormatError, match="not a file of replies"):
-        Replies(path)
+        ResponseCache(path)
 
 
 def test_replies_of_another_schema_are_refused(tmp_path):
@@ -297,7 +297,7 @@ def test_replies_of_another_schema_are_refused(tmp_path):
     with sqlite3.connect(path) as file:
         file.execute("PRAGMA user_version = 9")
     with pytest.raises(FormatError, match="schema version 9"):
-        Replies(path)
+        ResponseCache(path)
 
 
 # --- keys

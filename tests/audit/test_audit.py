@@ -15,9 +15,9 @@ from circus_bench.audit.audit import Audit, audit_best_ranks, audit_runs, check_
 from circus_bench.benchmark import Benchmark, Condition, Protocol, Query, ReferencePolicy
 from circus_bench.errors import CircusError, MismatchError
 from circus_bench.io import to_json
-from circus_bench.labels.label_table import LabelTable, Subset
+from circus_bench.labels.labels import Labels, Subset
 from circus_bench.metrics.shortcut import Label
-from circus_bench.ranking.ranker import ReferencePlace
+from circus_bench.ranking.ranker import ReferencePosition
 from circus_bench.runs.run import Run
 
 
@@ -42,7 +42,7 @@ def test_an_audit_labels_every_query() -> None:
 
 
 def test_an_audit_follows_the_reference_policy_of_the_protocol() -> None:
-    places = {Condition.IMAGE_ONLY: [ReferencePlace.ABOVE]}
+    places = {Condition.IMAGE_ONLY: [ReferencePosition.ABOVE]}
     labels = [
         audit_runs([make_run([1], [99], [11], policy=policy, places=places)]).label_of("q0")
         for policy in (ReferencePolicy.KEPT, ReferencePolicy.REMOVED)
@@ -74,14 +74,14 @@ def test_every_model_is_scored_on_full_and_on_sf() -> None:
 
 def test_the_sf_subset_is_what_the_labels_leave() -> None:
     audit = audit_runs(random_pool())
-    counts = audit.labels.counts()
+    counts = audit.shortcut_labels.counts()
     left = counts[Label.COMPOSITION_REQUIRED] + counts[Label.UNRESOLVED]
     assert {scores.n_queries for scores in audit.scores if scores.subset == Subset.SF} == {left}
 
 
 def test_the_sweeps_pass_through_the_audit_s_own_labels() -> None:
     audit = audit_runs(random_pool(), k=10)
-    own = audit.labels.counts()
+    own = audit.shortcut_labels.counts()
     assert audit.k_sweep[10].counts == own
     assert audit.support_sweep[1].counts == own
     assert audit.summary.counts == own
@@ -144,14 +144,15 @@ def test_the_same_runs_give_the_same_audit() -> None:
 def test_labels_do_not_depend_on_the_order_of_the_pool() -> None:
     runs = random_pool()
     forward, backward = audit_runs(runs), audit_runs(runs[::-1])
-    assert forward.labels.labels.tolist() == backward.labels.labels.tolist()
-    assert forward.labels.details.tolist() == backward.labels.details.tolist()
+    assert forward.shortcut_labels.labels.tolist() == backward.shortcut_labels.labels.tolist()
+    assert forward.shortcut_labels.details.tolist() == backward.shortcut_labels.details.tolist()
 
 
 def test_the_labels_of_an_audit_are_those_of_its_file(tmp_path: Path) -> None:
     audit = audit_runs(random_pool())
-    audit.save_labels(tmp_path / "labels.parquet")
-    assert LabelTable.load(tmp_path / "labels.parquet").labels.tolist() == audit.labels.labels.tolist()
+    audit.labels.save(tmp_path / "labels.parquet")
+    found = [label.label for label in Labels.load(tmp_path / "labels.parquet").by_query.values()]
+    assert found == audit.shortcut_labels.labels.tolist()
 
 
 def test_an_audit_of_a_run_from_disk_is_that_of_the_run_in_memory(tmp_path: Path) -> None:

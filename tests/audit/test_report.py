@@ -18,10 +18,12 @@ from circus_bench.audit.audit import Audit, audit_best_ranks, audit_runs
 from circus_bench.audit.figures import THUMBNAIL, Thumbnails
 from circus_bench.audit.report import write_report
 from circus_bench.benchmark import Benchmark, Condition, Defect, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.encoding.encoder import Alarm, ModelIdentity
+from circus_bench.encoding.encoder import ModelIdentity
+from circus_bench.encoding.sanity_checks import EncoderWarning
 from circus_bench.errors import CircusError, MismatchError
 from circus_bench.ranking.ranker import ABSENT, Backend, Targets, rank_targets
-from circus_bench.runs.run import Manifest, Run
+from circus_bench.runs.manifest import Manifest
+from circus_bench.runs.run import Run
 from circus_bench.runs.tables import ConditionResult
 
 VOID = {"meta", "link", "br", "image", "rect", "use", "path"}
@@ -85,7 +87,9 @@ def make_benchmark(n: int = 24, *, text: str = "make it red", with_images: bool 
     return Benchmark(name="toy", queries=queries, gallery=Gallery(ids, images), **{**settings, **changes})
 
 
-def make_run(benchmark: Benchmark, *, model: str = "lab/model", seed: int = 0, alarms: tuple[Alarm, ...] = ()) -> Run:
+def make_run(
+    benchmark: Benchmark, *, model: str = "lab/model", seed: int = 0, alarms: tuple[EncoderWarning, ...] = ()
+) -> Run:
     """A Run on random embeddings.
 
     Multimodal queries lie at the target; text-only ones do for queries 0, 3, 6, ...; image-only ones for 0, 4, 8, ...
@@ -250,7 +254,9 @@ def test_outside_text_is_escaped(write: Callable[..., str]) -> None:
     benchmark = make_benchmark(text=EVIL, source={EVIL: EVIL})
     queries = tuple(dataclasses.replace(query, group=EVIL if i else "") for i, query in enumerate(benchmark.queries))
     benchmark = dataclasses.replace(benchmark, name=EVIL, queries=queries)
-    audit = audit_runs([make_run(benchmark, model=f"{EVIL}$x^2$", alarms=(Alarm.COLLAPSED,)), make_run(benchmark)])
+    audit = audit_runs(
+        [make_run(benchmark, model=f"{EVIL}$x^2$", alarms=(EncoderWarning.COLLAPSED,)), make_run(benchmark)]
+    )
     page = Page(write(audit, benchmark=benchmark))
     assert not page.all("script")
     assert page.open == []
@@ -261,7 +267,7 @@ def test_outside_text_is_escaped(write: Callable[..., str]) -> None:
 def test_an_undefined_comp_gap_is_called_undefined(html: str, benchmark: Benchmark, write: Callable[..., str]) -> None:
     # With K as large as the gallery (72) every query has a hit from one modality, so the shortcut-free subset is empty.
     audit = make_audit(benchmark, k=72)
-    assert not audit.labels.shortcut_free.any()
+    assert not audit.shortcut_labels.shortcut_free.any()
     shown = Page(write(audit, benchmark=benchmark)).text
     assert "CompGap of the pool (mean over its models)undefined" in shown.replace(") undefined", ")undefined")
     assert "undefined" not in Page(html).text.replace("undefined when both together find nothing", "")
@@ -321,7 +327,7 @@ def test_a_missing_picture_is_said_to_be_missing(write: Callable[..., str]) -> N
 
 def test_alarms_and_left_out_images_are_shown_before_the_answer(write: Callable[..., str]) -> None:
     benchmark = make_benchmark().without_images(["image-71"])
-    audit = audit_runs([make_run(benchmark, alarms=(Alarm.TEXT_IGNORED,))])
+    audit = audit_runs([make_run(benchmark, alarms=(EncoderWarning.TEXT_IGNORED,))])
     text = Page(write(audit, benchmark=benchmark)).text
     start = text.index("Read this first")
     assert (
@@ -338,7 +344,7 @@ def test_examples_are_spread_evenly_and_as_many_as_asked_for(
     benchmark: Benchmark, audit: Audit, write: Callable[..., str]
 ) -> None:
     shown = re.findall(r"query (q\d+)", Page(write(audit, benchmark=benchmark, examples=2)).text)
-    labels = audit.labels
+    labels = audit.shortcut_labels
     kinds = np.where(labels.details != "", labels.details, labels.labels)
     for kind in set(kinds.tolist()):
         of_kind = np.flatnonzero(kinds == kind)

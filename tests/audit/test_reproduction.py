@@ -15,6 +15,7 @@ from support.makers import make_run
 from circus_bench.audit.published_scores import (
     COMP_GAP,
     NO_WHOLE_COUNT,
+    PUBLISHED_SCORES,
     Caveat,
     Effect,
     PublishedBenchmark,
@@ -24,12 +25,11 @@ from circus_bench.audit.published_scores import (
 from circus_bench.audit.reproduction import Comparison, Outcome, Reproduction, by_protocol, reproduce
 from circus_bench.audit.statistics import UNDEFINED, Estimate, proportion
 from circus_bench.benchmark import Condition, Protocol, ReferencePolicy
-from circus_bench.encoding.encoder import Alarm
+from circus_bench.encoding.sanity_checks import EncoderWarning
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.io import read_json, to_json, write_json
-from circus_bench.labels.label_table import Subset
-from circus_bench.labels.labels import PUBLISHED, published
-from circus_bench.labels.published import SCORES
+from circus_bench.io import read_json, to_json, to_plain, write_json
+from circus_bench.labels.labels import Subset
+from circus_bench.labels.published import PUBLISHED, published_labels
 from circus_bench.models.registry import pool
 from circus_bench.runs.run import Run
 
@@ -39,7 +39,7 @@ FULL, SF, V = Subset
 
 @pytest.fixture(scope="module")
 def shipped() -> PublishedScores:
-    return PublishedScores.load(SCORES)
+    return PublishedScores.load()
 
 
 def value(number: float = 0.5, **changes: Any) -> PublishedValue:
@@ -77,7 +77,7 @@ def only(found: Reproduction) -> Comparison:
 
 
 class TestTranscription:
-    """The numbers in scores.json agree with each other, and with the verdicts that ship with the package."""
+    """The published scores agree with each other, and with the labels that ship with the package."""
 
     def test_every_model_has_every_value_of_its_table(self, shipped: PublishedScores) -> None:
         counts = {name: len(of.values) for name, of in shipped.benchmarks.items()}
@@ -126,7 +126,7 @@ class TestTranscription:
     @pytest.mark.parametrize("name", ["cirr", "circo"])
     def test_label_counts_are_those_of_the_shipped_verdicts(self, shipped: PublishedScores, name: str) -> None:
         of = shipped.benchmarks[name]
-        labels = [verdict.label for verdict in published(name).verdicts.values()]
+        labels = [verdict.label for verdict in published_labels(name).by_query.values()]
         for v in of.values:
             if not v.model and v.quantity != COMP_GAP:
                 assert round(v.value * of.subsets[FULL]) == labels.count(v.quantity)  # type: ignore[arg-type]
@@ -135,17 +135,17 @@ class TestTranscription:
     def test_subset_sizes_and_protocols_are_those_of_the_shipped_verdicts(
         self, shipped: PublishedScores, name: str
     ) -> None:
-        verdicts = published(name)
+        verdicts = published_labels(name)
         of = shipped.benchmarks[name]
-        assert of.subsets[FULL] == verdicts.origin.n_queries
-        assert of.subsets[V] == sum(verdict.valid is True for verdict in verdicts.verdicts.values())
-        assert of.protocol in verdicts.origin.protocols
+        assert of.subsets[FULL] == verdicts.provenance.n_queries
+        assert of.subsets[V] == sum(verdict.valid is True for verdict in verdicts.by_query.values())
+        assert of.protocol in verdicts.provenance.protocols
 
     @pytest.mark.parametrize("name", PUBLISHED)
     def test_the_models_are_the_pool_of_the_shipped_verdicts(self, shipped: PublishedScores, name: str) -> None:
         ids = [shipped.ids[model] for model in shipped.benchmarks[name].models]
         assert len(ids) == 11
-        assert all(any(i in of for of in ids) for i in published(name).origin.pool)
+        assert all(any(i in of for of in ids) for i in published_labels(name).provenance.pool)
 
     def test_every_model_goes_by_the_name_under_which_it_is_loaded(self, shipped: PublishedScores) -> None:
         names = {model.name for model in pool()}
@@ -182,12 +182,12 @@ class TestFile:
         ],
     )
     def test_a_file_of_another_schema_is_refused(self, tmp_path: Path, change: dict[str, Any]) -> None:
-        write_json(tmp_path / "scores.json", {**read_json(SCORES), **change})
+        write_json(tmp_path / "scores.json", {**read_json(PUBLISHED_SCORES), **change})
         with pytest.raises(FormatError, match=r"scores\.json"):
             PublishedScores.load(tmp_path / "scores.json")
 
     def test_an_unknown_column_is_refused(self, tmp_path: Path) -> None:
-        content = json.loads(SCORES.read_text())
+        content = json.loads(PUBLISHED_SCORES.read_text())
         content["benchmarks"]["cirr"]["hit_rate"][0]["columns"][1] = "text"
         write_json(tmp_path / "scores.json", content)
         with pytest.raises(FormatError, match="unknown columns"):
@@ -274,7 +274,7 @@ class TestComparisons:
 
     def test_the_outcome_is_strict_json(self) -> None:
         found = reproduce([run()], published=scores(value(), value(subset=V), caveats=[caveat("a")]))
-        assert json.loads(to_json(found.to_dict()))["comparisons"][0]["caveats"] == ["a"]
+        assert json.loads(to_json(to_plain(found)))["comparisons"][0]["caveats"] == ["a"]
 
 
 class TestCaveats:
@@ -344,7 +344,7 @@ class TestMismatch:
         assert found.warnings == ()
 
     def test_alarms_are_warned_of(self) -> None:
-        found = reproduce([run(alarms=(Alarm.TEXT_IGNORED,))], published=scores(value()))
+        found = reproduce([run(alarms=(EncoderWarning.TEXT_IGNORED,))], published=scores(value()))
         assert "text_ignored" in found.warnings[0]
 
 

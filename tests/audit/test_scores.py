@@ -14,7 +14,7 @@ from circus_bench.audit.scores import CUTOFFS, pool_comp_gap, score_run
 from circus_bench.audit.statistics import proportion
 from circus_bench.benchmark import Condition, ReferencePolicy
 from circus_bench.io import to_json
-from circus_bench.ranking.ranker import ReferencePlace
+from circus_bench.ranking.ranker import ReferencePosition
 
 MM, T, I = Condition  # noqa: E741
 
@@ -90,9 +90,9 @@ def test_a_share_has_wilson_s_interval() -> None:
 
 
 @pytest.mark.parametrize(("policy", "hit"), [(ReferencePolicy.KEPT, 0), (ReferencePolicy.REMOVED, 1)])
-@pytest.mark.parametrize("place", [ReferencePlace.ABOVE, ReferencePlace.TIED])
+@pytest.mark.parametrize("place", [ReferencePosition.ABOVE, ReferencePosition.TIED])
 def test_a_reference_before_the_target_costs_a_place_only_where_it_is_kept(
-    policy: ReferencePolicy, hit: float, place: ReferencePlace
+    policy: ReferencePolicy, hit: float, place: ReferencePosition
 ) -> None:
     # Rank 11 with the reference in it, 10 without.
     run = make_run([1], [1], [11], policy=policy, places={I: [place]})
@@ -101,13 +101,13 @@ def test_a_reference_before_the_target_costs_a_place_only_where_it_is_kept(
 
 @pytest.mark.parametrize("policy", list(ReferencePolicy))
 def test_a_reference_behind_the_target_costs_nothing(policy: ReferencePolicy) -> None:
-    run = make_run([1], [1], [10], policy=policy, places={I: [ReferencePlace.BELOW]})
+    run = make_run([1], [1], [10], policy=policy, places={I: [ReferencePosition.BELOW]})
     assert value(run, "hit_rate@10", I) == 1
 
 
 @pytest.mark.parametrize(("policy", "hit"), [(ReferencePolicy.KEPT, 1), (ReferencePolicy.REMOVED, 0)])
 def test_a_target_that_is_the_reference_is_found_only_where_it_is_kept(policy: ReferencePolicy, hit: float) -> None:
-    run = make_run([1], [1], [1], policy=policy, places={I: [ReferencePlace.IS_TARGET]})
+    run = make_run([1], [1], [1], policy=policy, places={I: [ReferencePosition.IS_TARGET]})
     assert value(run, "hit_rate@10", I) == hit
 
 

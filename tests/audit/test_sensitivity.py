@@ -8,6 +8,7 @@ from support.makers import make_run
 from circus_bench.audit.sensitivity import SWEPT_K, LabelShares, chance, k_sweep, leave_one_out, support_sweep
 from circus_bench.audit.statistics import proportion
 from circus_bench.benchmark import Condition
+from circus_bench.io import to_plain
 from circus_bench.labels.pool import Pool
 from circus_bench.metrics.shortcut import Label, ShortcutLabels
 
@@ -95,7 +96,7 @@ def test_no_label_differs_from_itself(own: ShortcutLabels) -> None:
 
 
 def test_label_shares_are_written_by_label_name(own: ShortcutLabels) -> None:
-    written = LabelShares.of(own, own=own).to_dict()
+    written = to_plain(LabelShares.of(own, own=own))
     assert written["counts"] == {"shortcut": 1, "composition_required": 2, "unresolved": 1}
     assert written["shares"]["shortcut"]["value"] == 0.25
     assert written["changed"] == 0

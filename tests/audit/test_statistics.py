@@ -13,7 +13,6 @@ from circus_bench.audit import statistics
 from circus_bench.audit.statistics import (
     UNDEFINED,
     Estimate,
-    comp_gap_of,
     mean,
     pool_comp_gap_of,
     proportion,
@@ -164,7 +163,7 @@ def test_resampling_in_small_pieces_gives_the_same_interval(monkeypatch: pytest.
 
 def test_the_composition_gap_is_one_minus_the_better_single_part_over_both() -> None:
     # Means: multimodal .8, text .2, image .4; 1 - .4 / .8.
-    found = comp_gap_of(scores([1.0, 0.6], [0.2, 0.2], [0.3, 0.5]))
+    found = pool_comp_gap_of([scores([1.0, 0.6], [0.2, 0.2], [0.3, 0.5])])
     assert (found.value, found.n) == (pytest.approx(0.5), 2)
 
 
@@ -172,32 +171,32 @@ def test_the_conditions_of_a_composition_gap_share_their_resampled_queries() -> 
     # Text scores half of multimodal on every query, so the gap of every paired resample is 1 - 1/2. Resampled apart,
     # the ratio of two means would vary.
     multimodal = np.random.default_rng(4).uniform(0.1, 1, 40)
-    found = comp_gap_of(scores(multimodal.tolist(), (multimodal / 2).tolist(), [0.0] * 40))
+    found = pool_comp_gap_of([scores(multimodal.tolist(), (multimodal / 2).tolist(), [0.0] * 40)])
     assert (found.low, found.value, found.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
 def test_a_composition_gap_may_be_negative() -> None:
-    assert comp_gap_of(scores([0.2, 0.2], [0.1, 0.1], [0.3, 0.3])).value == pytest.approx(-0.5)
+    assert pool_comp_gap_of([scores([0.2, 0.2], [0.1, 0.1], [0.3, 0.3])]).value == pytest.approx(-0.5)
 
 
 def test_the_better_single_part_is_chosen_by_mean_not_query_by_query() -> None:
     # Either part has the mean .5; the better part of each query would have 1.
-    assert comp_gap_of(scores([1.0, 1.0], [1.0, 0.0], [0.0, 1.0])).value == pytest.approx(0.5)
+    assert pool_comp_gap_of([scores([1.0, 1.0], [1.0, 0.0], [0.0, 1.0])]).value == pytest.approx(0.5)
 
 
 def test_a_composition_gap_without_multimodal_success_is_undefined() -> None:
-    found = comp_gap_of(scores([0.0, 0.0], [0.5, 0.5], [0.0, 0.0]))
+    found = pool_comp_gap_of([scores([0.0, 0.0], [0.5, 0.5], [0.0, 0.0])])
     assert [math.isnan(number) for number in (found.value, found.low, found.high)] == [True] * 3
 
 
 def test_resamples_without_multimodal_success_are_left_out_of_the_interval() -> None:
     # A quarter of the resamples draws the second query twice: multimodal 0, no gap. In all others the gap is 1.
-    found = comp_gap_of(scores([1.0, 0.0], [0.0, 0.0], [0.0, 0.0]))
+    found = pool_comp_gap_of([scores([1.0, 0.0], [0.0, 0.0], [0.0, 0.0])])
     assert (found.low, found.value, found.high) == (1, 1, 1)
 
 
 def test_a_composition_gap_over_nothing_is_undefined() -> None:
-    assert comp_gap_of(scores([], [], [])) is UNDEFINED
+    assert pool_comp_gap_of([scores([], [], [])]) is UNDEFINED
 
 
 def test_the_gap_of_a_pool_is_the_mean_of_its_models_gaps() -> None:

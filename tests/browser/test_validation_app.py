@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.annotation import Server, make_study, save
 
-from circus_bench.validation.annotations import Judgement, Role
+from circus_bench.validation.annotations import Annotation, AnnotatorRole
 from circus_bench.validation.study import Study
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ class Person:
             page.wait_for_selector("body[data-ready]")
         return page
 
-    def log(self) -> list[Judgement]:
-        """Their judgements."""
-        return [judgement for judgement in log(self.server) if judgement.rater == self.name]
+    def log(self) -> list[Annotation]:
+        """Their annotations."""
+        return [annotation for annotation in log(self.server) if annotation.rater == self.name]
 
     def begin(self) -> Page:
         """Leave the instructions, with the keyboard."""
@@ -168,20 +168,20 @@ def saved(page: Page) -> None:
     page.wait_for_function("() => document.querySelector('#state')?.textContent === 'Saved'")
 
 
-def log(server: Server) -> list[Judgement]:
+def log(server: Server) -> list[Annotation]:
     """The log, once it is sure that no event is in it twice."""
-    store = server.store()
+    log = server.log()
     try:
-        judgements = store.judgements()
+        annotations = log.annotations()
     finally:
-        store.close()
-    twice = [event for event, n in Counter(judgement.event for judgement in judgements).items() if n > 1]
+        log.close()
+    twice = [event for event, n in Counter(annotation.event for annotation in annotations).items() if n > 1]
     assert twice == []
-    return judgements
+    return annotations
 
 
-def items_of(judgements: list[Judgement], rater: str) -> list[str]:
-    return [judgement.item for judgement in judgements if judgement.rater == rater]
+def items_of(annotations: list[Annotation], rater: str) -> list[str]:
+    return [annotation.item for annotation in annotations if annotation.rater == rater]
 
 
 @pytest.mark.slow
@@ -196,21 +196,21 @@ def test_two_raters_and_an_adjudicator_finish_a_study_by_keyboard(
         for number in range(30):
             judge(page, *(WRONG_TARGET if number % every == 0 else SOUND))
         assert page.inner_text("h1") == "Thank you, that was all"
-    judgements = log(server)
-    assert items_of(judgements, "ann") == list(study.assignments["ann"])
-    assert items_of(judgements, "ben") == list(study.assignments["ben"])
+    annotations = log(server)
+    assert items_of(annotations, "ann") == list(study.assignments["ann"])
+    assert items_of(annotations, "ben") == list(study.assignments["ben"])
 
     labels: dict[str, set[str]] = {}
-    for judgement in judgements:
-        labels.setdefault(judgement.item, set()).add(judgement.label)
+    for annotation in annotations:
+        labels.setdefault(annotation.item, set()).add(annotation.label)
     disputed = {item for item, given in labels.items() if len(given) > 1}
     cleo = Person(browser, server, "cleo", "adjudicator")
     page = cleo.begin()
     for _ in disputed:
         judge(page, *SOUND)
     assert page.inner_text("h1") == "Nothing to decide"
-    decided = [judgement for judgement in log(server) if judgement.role is Role.ADJUDICATOR]
-    assert sorted(judgement.item for judgement in decided) == sorted(disputed)
+    decided = [annotation for annotation in log(server) if annotation.role is AnnotatorRole.ADJUDICATOR]
+    assert sorted(annotation.item for annotation in decided) == sorted(disputed)
     olga = Person(browser, server, "olga", "owner")
     assert f"{len(disputed)} of them are adjudicated" in olga.page.inner_text("main")
     assert [person.complaints for person in (ann, ben, cleo, olga)] == [[], [], [], []]
@@ -313,7 +313,7 @@ class TestNetwork:
         for _ in range(2):
             judge(page, *SOUND)
         assert page.locator("#finished").is_visible()
-        judged = [judgement.item for judgement in ann.log()]
+        judged = [annotation.item for annotation in ann.log()]
         assert judged == list(ann.assigned)  # each once, and in order
 
     def test_the_images_of_the_next_item_are_there_before_it_is_shown(self, ann: Person, page: Page) -> None:
@@ -340,7 +340,7 @@ class TestNetwork:
         moved_on(page, item)
         assert state(page) == "Saved"
         judge(page, *SOUND)
-        assert [judgement.item for judgement in ann.log()] == list(ann.assigned[:2])
+        assert [annotation.item for annotation in ann.log()] == list(ann.assigned[:2])
 
     def test_what_waits_outlives_the_tab(self, ann: Person, page: Page) -> None:
         item = item_of(page)
@@ -352,9 +352,9 @@ class TestNetwork:
         page = ann.tab()
         saved(page)
         moved_on(page, item)
-        assert [judgement.item for judgement in ann.log()] == [ann.assigned[0]]
+        assert [annotation.item for annotation in ann.log()] == [ann.assigned[0]]
         judge(page, *SOUND)
-        assert [judgement.item for judgement in ann.log()] == list(ann.assigned[:2])
+        assert [annotation.item for annotation in ann.log()] == list(ann.assigned[:2])
 
     def test_a_lost_acknowledgement_stores_nothing_twice(self, ann: Person, page: Page) -> None:
         def lose(route: Any) -> None:
@@ -386,7 +386,7 @@ class TestNetwork:
 
 
 class TestTwoTabs:
-    def test_a_conflict_is_shown_and_the_stored_judgement_can_be_kept(self, ann: Person, page: Page) -> None:
+    def test_a_conflict_is_shown_and_the_stored_annotation_can_be_kept(self, ann: Person, page: Page) -> None:
         other = ann.tab()
         item = item_of(page)
         assert item_of(other) == item
@@ -397,9 +397,9 @@ class TestTwoTabs:
         press(other, "Enter")  # the button that keeps it has the focus
         moved_on(other, item)
         saved(other)
-        assert [judgement.label for judgement in ann.log()] == ["VALIDATED"]
+        assert [annotation.label for annotation in ann.log()] == ["VALIDATED"]
 
-    def test_the_stored_judgement_can_be_replaced(self, ann: Person, page: Page) -> None:
+    def test_the_stored_annotation_can_be_replaced(self, ann: Person, page: Page) -> None:
         other = ann.tab()
         item = judge(page, *SOUND)
         press(other, *WRONG_TARGET, "Enter")
@@ -428,7 +428,7 @@ class TestTwoTabs:
         moved_on(page, item)
         saved(page)
         saved(other)
-        assert [judgement.item for judgement in ann.log()] == [ann.assigned[0]]
+        assert [annotation.item for annotation in ann.log()] == [ann.assigned[0]]
         assert page.is_enabled("#fields")
 
     def test_both_tabs_send_what_waited_only_once(self, ann: Person, page: Page) -> None:
@@ -467,15 +467,15 @@ def test_a_killed_server_loses_and_repeats_nothing(browser: Browser, serve: Call
         done += before_sending
         moved_on(page, item)
         saved(page)
-        assert [judgement.item for judgement in ann.log()] == list(ann.assigned[:done])
+        assert [annotation.item for annotation in ann.log()] == list(ann.assigned[:done])
     while item_of(page):
         judge(page, *SOUND)
-    assert [judgement.item for judgement in ann.log()] == list(ann.assigned)
+    assert [annotation.item for annotation in ann.log()] == list(ann.assigned)
 
 
-# What is seen: the colour of each text, and what is painted behind it.
+# What is seen: the color of each text, and what is painted behind it.
 _CONTRASTS = """() => {
-  const parse = (colour) => (colour.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+  const parse = (color) => (color.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
   const channel = (value) => { const c = value / 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
   const behind = (element) => {
@@ -568,7 +568,7 @@ class TestAppearance:
         problems, seen = [], []
         for name, page in self.pages(browser, serve(make_study(3, training=1)), viewport):
             seen.append(name)
-            page.wait_for_timeout(150)  # transitions of colour
+            page.wait_for_timeout(150)  # transitions of color
             problems += [f"{name}, contrast {found}" for found in page.evaluate(_CONTRASTS)]
             problems += [f"{name}, nameless {found}" for found in page.evaluate(_NAMELESS)]
             width = page.evaluate("() => document.documentElement.scrollWidth")

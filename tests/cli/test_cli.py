@@ -13,20 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from support.damage import rewrite_column
 from support.makers import make_run
 from support.standins import Blind, Chance, Constant, StandIn
 
 import circus_bench
 from circus_bench.benchmark import Benchmark, Condition, Defect, Fingerprint, Protocol, Query, ReferencePolicy
 from circus_bench.cli import main
-from circus_bench.encoding.encoder import Alarm
+from circus_bench.encoding.sanity_checks import EncoderWarning
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.io import slug
-from circus_bench.labels.formats import read_verdicts
-from circus_bench.labels.label_table import LabelTable
+from circus_bench.labels.formats import load_labels
+from circus_bench.labels.labels import Labels
 from circus_bench.runs.run import Run
 from circus_bench.validation.study import Study
 
@@ -76,7 +77,7 @@ def encoders(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
 
 @pytest.fixture
 def toy(tmp_path: Path, toy_benchmark: MakeBenchmark) -> Path:
-    toy_benchmark().save(tmp_path / "toy")
+    save_benchmark(toy_benchmark(), tmp_path / "toy")
     return tmp_path / "toy"
 
 
@@ -89,11 +90,14 @@ def ill(tmp_path: Path, toy_benchmark: MakeBenchmark, encode_image: Callable[...
         Query("q2", "b", " ", ("c",)),
         Query("q3", "a", "third", ("c", "d")),
     )
-    toy_benchmark(
-        queries=queries,
-        images={"a": blue, "b": red, "c": red, "d": b"not an image"},
-        allow=frozenset({Defect.REFERENCE_IS_TARGET, Defect.EMPTY_TEXT}),
-    ).save(tmp_path / "ill")
+    save_benchmark(
+        toy_benchmark(
+            queries=queries,
+            images={"a": blue, "b": red, "c": red, "d": b"not an image"},
+            allow=frozenset({Defect.REFERENCE_IS_TARGET, Defect.EMPTY_TEXT}),
+        ),
+        tmp_path / "ill",
+    )
     return tmp_path / "ill"
 
 
@@ -167,13 +171,21 @@ def test_no_command_prints_the_help_and_is_wrong_usage() -> None:
         ("score",),
         ("score", "no-such-folder"),
         ("doctor",),
-        ("doctor", "no-such-folder"),
-        ("run", "no-such-folder", "-m", "x", "-o", "y"),
         ("demo", "--queries", "10"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments).code == USAGE
+
+
+@pytest.mark.parametrize(
+    "arguments", [("doctor", "no-such-folder"), ("run", "no-such-folder", "-m", StandIn.name, "-o", "y")]
+)
+@pytest.mark.usefixtures("encoders")
+def test_a_benchmark_that_is_not_there_exits_with_4(arguments: tuple[str, ...]) -> None:
+    done = invoke(*arguments)
+    assert done.code == INPUT
+    assert "no-such-folder: neither a dataset folder nor a protocol" in done.err
 
 
 def test_audit_without_an_input_is_wrong_usage() -> None:
@@ -225,8 +237,8 @@ def test_audit_asking_for_more_models_than_the_pool_has_exits_with_4(runs: list[
 def test_audit_writes_labels_and_a_report(runs: list[Path], tmp_path: Path) -> None:
     done = invoke("audit", *runs, "--out", tmp_path / "out")
     assert done.code == DONE
-    table = LabelTable.load(tmp_path / "out" / "labels.parquet")
-    assert table.labels.tolist() == ["shortcut", "composition_required", "unresolved"]
+    table = Labels.load(tmp_path / "out" / "labels.parquet")
+    assert [row.label for row in table.by_query.values()] == ["shortcut", "composition_required", "unresolved"]
     assert "<html" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
@@ -297,7 +309,7 @@ def test_audit_with_another_benchmark_exits_with_4(runs: list[Path], toy: Path) 
 
 
 def test_audit_of_a_run_with_alarms_exits_with_3_and_names_its_model(tmp_path: Path) -> None:
-    make_run([1], [1], [1], alarms=(Alarm.TEXT_IGNORED,)).save(tmp_path / "a")
+    make_run([1], [1], [1], alarms=(EncoderWarning.TEXT_IGNORED,)).save(tmp_path / "a")
     done = invoke("audit", tmp_path / "a")
     assert done.code == ATTENTION
     assert "warning: Runs with alarms are in the pool: tests/a" in done.err
@@ -354,7 +366,7 @@ def test_doctor_finds_nothing_wrong_with_a_healthy_benchmark(toy: Path) -> None:
 
 
 def test_doctor_accepts_annotations_alone(tmp_path: Path, toy_benchmark: MakeBenchmark) -> None:
-    toy_benchmark(with_images=False).save(tmp_path / "toy")
+    save_benchmark(toy_benchmark(with_images=False), tmp_path / "toy")
     done = invoke("doctor", tmp_path / "toy")
     assert done.code == DONE
     assert "no images" in done.out
@@ -390,7 +402,7 @@ def test_doctor_names_every_id_in_strict_json(ill: Path) -> None:
 
 def test_doctor_does_not_cut_the_ids_in_json(tmp_path: Path, toy_benchmark: MakeBenchmark) -> None:
     queries = [Query(f"q{i}", "a", "", ("b",)) for i in range(12)]
-    toy_benchmark(queries=queries, allow=frozenset({Defect.EMPTY_TEXT})).save(tmp_path / "toy")
+    save_benchmark(toy_benchmark(queries=queries, allow=frozenset({Defect.EMPTY_TEXT})), tmp_path / "toy")
     found = invoke("doctor", tmp_path / "toy", "--json").json
     assert found["findings"] == {"empty_text": [query.id for query in queries]}
 
@@ -405,7 +417,7 @@ def test_doctor_notes_queries_that_are_the_same_but_for_their_targets(
         Query("q3", "b", "make it red", ("c",)),
         Query("q4", "b", "make it red", ("c",)),
     )
-    toy_benchmark(queries=queries, with_images=False).save(tmp_path / "toy")
+    save_benchmark(toy_benchmark(queries=queries, with_images=False), tmp_path / "toy")
     done = invoke("doctor", tmp_path / "toy", "--json")
     assert (done.code, done.json["irreducible"]) == (DONE, [["q1", "q2"]])
 
@@ -414,25 +426,23 @@ def test_duplicate_pixels_alone_are_no_illness(
     tmp_path: Path, toy_benchmark: MakeBenchmark, encode_image: Callable[..., bytes]
 ) -> None:
     grey = encode_image(Image.new("RGB", (40, 40), "grey"), "PNG")
-    toy_benchmark(images=dict.fromkeys(("a", "b", "c", "d", "outside"), grey)).save(tmp_path / "toy")
+    save_benchmark(toy_benchmark(images=dict.fromkeys(("a", "b", "c", "d", "outside"), grey)), tmp_path / "toy")
     done = invoke("doctor", tmp_path / "toy", "--json")
     assert (done.code, done.json["healthy"]) == (DONE, True)
     assert done.json["duplicates"] == [["a", "b", "c", "d", "outside"]]
 
 
 def test_doctor_names_an_image_whose_pixels_were_exchanged(toy: Path, encode_image: Callable[..., bytes]) -> None:
-    table = pq.read_table(toy / "images.parquet")
-    rows = table.to_pylist()
-    rows[1]["bytes"] = encode_image(Image.new("RGB", (32, 32), "green"), "PNG")
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), toy / "images.parquet")
+    green = {"bytes": encode_image(Image.new("RGB", (32, 32), "green"), "PNG"), "path": None}
+    rewrite_column(toy / "data/toy/corpus/00000.parquet", "image", lambda images: [images[0], green, *images[2:]])
     done = invoke("doctor", toy, "--json")
-    assert (done.code, done.json["altered"]) == (ATTENTION, [rows[1]["id"]])
+    assert (done.code, done.json["altered"]) == (ATTENTION, ["b"])
 
 
 def test_doctor_on_a_folder_that_is_no_benchmark_exits_with_4(tmp_path: Path) -> None:
     done = invoke("doctor", tmp_path)
     assert done.code == INPUT
-    assert "benchmark.json: no such file" in done.err
+    assert "no dataset folder (manifest.json is missing)" in done.err
 
 
 @pytest.mark.usefixtures("encoders")
@@ -447,7 +457,7 @@ def test_run_writes_a_run_per_model(toy: Path, tmp_path: Path) -> None:
 def test_run_does_not_replace_a_run_on_another_benchmark(
     toy: Path, toy_benchmark: MakeBenchmark, tmp_path: Path
 ) -> None:
-    toy_benchmark(name="other").save(tmp_path / "other")
+    save_benchmark(toy_benchmark(name="other"), tmp_path / "other")
     assert invoke("run", toy, "-m", StandIn.name, "-o", tmp_path / "runs").code == DONE
     refused = invoke("run", tmp_path / "other", "-m", StandIn.name, "-o", tmp_path / "runs")
     assert refused.code == INPUT
@@ -556,7 +566,7 @@ def test_alarms_exit_with_3_and_are_named(toy: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("encoders")
 def test_a_run_with_alarms_is_written(toy: Path, tmp_path: Path) -> None:
     invoke("run", toy, "-m", Constant.name, "-o", tmp_path / "runs")
-    assert Alarm.COLLAPSED in Run.load(tmp_path / "runs" / "tests__constant").manifest.alarms
+    assert EncoderWarning.COLLAPSED in Run.load(tmp_path / "runs" / "tests__constant").manifest.alarms
 
 
 @pytest.mark.usefixtures("encoders")
@@ -591,10 +601,10 @@ def demo(demo_folder: Path) -> Outcome:
 @pytest.mark.slow
 def test_the_demo_writes_benchmark_runs_labels_and_report(demo: Outcome, demo_folder: Path) -> None:
     assert demo.code == DONE
-    assert len(Benchmark.load(demo_folder / "benchmark").queries) == 40
+    assert len(load_benchmark(demo_folder / "benchmark").queries) == 40
     models = {Run.load(folder).manifest.model.name for folder in (demo_folder / "runs").iterdir()}
     assert models == {f"circus-bench/mini-{name}" for name in ("balanced", "visual", "textual")}
-    assert len(LabelTable.load(demo_folder / "labels.parquet").queries) == 40
+    assert len(Labels.load(demo_folder / "labels.parquet").by_query) == 40
     assert "data:image/" in (demo_folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -602,7 +612,7 @@ def test_the_demo_writes_benchmark_runs_labels_and_report(demo: Outcome, demo_fo
 def test_the_demo_leaves_a_validated_study_and_reports_on_v(demo: Outcome, demo_folder: Path) -> None:
     assert demo.code == DONE
     study = Study.load(demo_folder / "validation")
-    verdicts = read_verdicts(demo_folder / "validation" / "scenes.v.parquet").verdicts
+    verdicts = load_labels(demo_folder / "validation" / "scenes.v.parquet").by_query
     assert set(verdicts) == {item.query for item in study.items}
     page = (demo_folder / "report.html").read_text(encoding="utf-8")
     for expected in ("validated queries", "3 raters, each wrong with chance 0.1"):
@@ -619,7 +629,7 @@ def test_the_demo_leaves_a_validated_study_and_reports_on_v(demo: Outcome, demo_
         "image caught",
         "scenes/test",
         "pool CompGap on v",
-        "V against the planted truth, 3 simulated raters an item",
+        "V against the ground truth, 3 simulated raters per item",
         "report.html",
     ],
 )

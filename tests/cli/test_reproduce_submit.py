@@ -1,4 +1,4 @@
-"""`reproduce`, `submit` and `check-scores`: what they print, where, and with which exit code."""
+"""`reproduce`, `submit leaderboard` and `submit check-scores`: what they print, where, and with which exit code."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from typing import Any
 import pytest
 import yaml
 from support.makers import make_run
-from support.submissions import DATASET, MODEL, REVISION, board_benchmark, make_board, run_on
+from support.submissions import DATASET, MODEL, REVISION, leaderboard_benchmark, make_leaderboard, run_on
 
 from circus_bench.audit.audit import audit_runs
 from circus_bench.audit.published_scores import PublishedScores
 from circus_bench.benchmark import Protocol, ReferencePolicy
 from circus_bench.cli import main
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.encoding.encoder import Alarm
-from circus_bench.hub.tables import Part
+from circus_bench.encoding.sanity_checks import EncoderWarning
+from circus_bench.hub.tables import LabelledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
-from circus_bench.labels.labels import Verdicts
-from circus_bench.labels.published import SCORES
+from circus_bench.labels.labels import Labels
 from circus_bench.models import load_encoder
 from circus_bench.runs.run import Run, run_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.submit.leaderboard import Board, results_file, run_folder
+from circus_bench.submit.leaderboard import Leaderboard, results_file, run_folder
 
 DONE, ATTENTION, INPUT = 0, 3, 4
 QWEN, LAMRA = "Qwen/Qwen3-VL-Embedding-2B", "code-kunkun/LamRA-Ret"
@@ -47,7 +46,7 @@ def invoke(*arguments: object) -> tuple[int, str, str]:
 
 def circo_run(model: str, *, hits: int, **manifest: Any) -> Run:
     """A Run on CIRCO's 220 validation queries: the first `hits` have rank 1, the others 30; no part alone hits."""
-    instruction = PublishedScores.load(SCORES).benchmarks["circo"].instruction
+    instruction = PublishedScores.load().benchmarks["circo"].instruction
     protocol = dataclasses.asdict(Protocol("circo/val", ReferencePolicy.KEPT, instruction=instruction or ""))
     ranks = [1] * hits + [30] * (220 - hits)
     about: dict[str, Any] = {"benchmark": "circo", "protocol": protocol, "n_gallery": 123403, **manifest}
@@ -93,7 +92,7 @@ class TestReproduce:
         assert invoke("reproduce", *runs)[0] == ATTENTION
 
     def test_a_whole_pool_is_compared_as_one(self, tmp_path: Path) -> None:
-        published = PublishedScores.load(SCORES)
+        published = PublishedScores.load()
         for place, model in enumerate(published.benchmarks["circo"].models):
             circo_run(published.ids[model][0], hits=100).save(tmp_path / str(place))
         _, out, _ = invoke("reproduce", *sorted(tmp_path.iterdir()))
@@ -117,22 +116,22 @@ class TestReproduce:
         assert "no scores are published under the protocol made/test" in err
 
     def test_a_dataset_folder_of_another_version_is_an_error(self, runs: list[Path], tmp_path: Path) -> None:
-        benchmark = board_benchmark(name="circo")
-        write_dataset_folder([Part(benchmark)], tmp_path / "circus")
-        code, _, err = invoke("reproduce", *runs, "--data", tmp_path / "circus")
+        benchmark = leaderboard_benchmark(name="circo")
+        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        code, _, err = invoke("reproduce", *runs, "--benchmark", tmp_path / "circus")
         assert code == INPUT
         assert "fingerprints differ" in err
 
     def test_labels_of_an_audit_give_sf(self, runs: list[Path], tmp_path: Path) -> None:
         # In an audit of these two every query is free of shortcuts.
-        audit_runs([Run.load(folder) for folder in runs]).save_labels(tmp_path / "labels.parquet")
+        audit_runs([Run.load(folder) for folder in runs]).labels.save(tmp_path / "labels.parquet")
         _, out, _ = invoke("reproduce", *runs, "--labels", tmp_path / "labels.parquet", "--json")
         (found,) = json.loads(out)["benchmarks"]
         assert {c["measured"]["n"] for c in found["comparisons"] if c["subset"] == "sf"} == {220}
         assert "sf has 220 queries here and 56 in the publication" in found["warnings"][0]
 
     def test_labels_of_another_benchmark_are_an_error(self, runs: list[Path], tmp_path: Path) -> None:
-        audit_runs([make_run([1], [20], [20])]).save_labels(tmp_path / "labels.parquet")
+        audit_runs([make_run([1], [20], [20])]).labels.save(tmp_path / "labels.parquet")
         code, _, err = invoke("reproduce", *runs, "--labels", tmp_path / "labels.parquet")
         assert code == INPUT
         assert "the labels are about 1 queries of 'made'" in err
@@ -143,50 +142,54 @@ def _plain(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    return make_board(tmp_path_factory.mktemp("board") / "circus")
+def leaderboard(tmp_path_factory: pytest.TempPathFactory) -> Leaderboard:
+    return make_leaderboard(tmp_path_factory.mktemp("board") / "circus")
 
 
-def options(board: Board, model: str = MODEL) -> list[object]:
-    return ["--model", model, "--data", board.folder, "--dataset", DATASET, "--revision", REVISION]
+def options(leaderboard: Leaderboard, model: str = MODEL) -> list[object]:
+    return ["--model", model, "--benchmark", leaderboard.folder, "--dataset", DATASET, "--revision", REVISION]
 
 
 class TestSubmit:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
-        run_on(board_benchmark(), tmp_path / "run")
+        run_on(leaderboard_benchmark(), tmp_path / "run")
         return tmp_path / "run"
 
-    def test_writes_what_check_scores_accepts(self, board: Board, run: Path, tmp_path: Path) -> None:
-        code, out, _ = invoke("submit", run, *options(board), "--out", tmp_path / "submission")
+    def test_writes_what_check_scores_accepts(self, leaderboard: Leaderboard, run: Path, tmp_path: Path) -> None:
+        code, out, _ = invoke("submit", "leaderboard", run, *options(leaderboard), "--out", tmp_path / "submission")
         assert code == DONE
         assert results_file("made") in out
-        code, out, _ = invoke("check-scores", tmp_path / "submission", *options(board))
+        code, out, _ = invoke("submit", "check-scores", tmp_path / "submission", *options(leaderboard))
         assert (code, out) == (DONE, "every value follows from the rank tables\n")
 
-    def test_what_would_be_refused_is_an_error(self, board: Board, run: Path, tmp_path: Path) -> None:
+    def test_what_would_be_refused_is_an_error(self, leaderboard: Leaderboard, run: Path, tmp_path: Path) -> None:
         loaded = Run.load(run)
-        manifest = dataclasses.replace(loaded.manifest, alarms=(Alarm.TEXT_IGNORED,))
+        manifest = dataclasses.replace(loaded.manifest, alarms=(EncoderWarning.TEXT_IGNORED,))
         dataclasses.replace(loaded, manifest=manifest).save(run)
-        code, _, err = invoke("submit", run, *options(board), "--out", tmp_path / "submission")
+        code, _, err = invoke("submit", "leaderboard", run, *options(leaderboard), "--out", tmp_path / "submission")
         assert code == INPUT
         assert "alarm: the Run has alarms (1: 'text_ignored')" in err
 
-    def test_another_model_s_repository_is_an_error(self, board: Board, run: Path, tmp_path: Path) -> None:
-        code, _, err = invoke("submit", run, *options(board, "group/other"), "--out", tmp_path / "submission")
+    def test_another_model_s_repository_is_an_error(self, leaderboard: Leaderboard, run: Path, tmp_path: Path) -> None:
+        code, _, err = invoke(
+            "submit", "leaderboard", run, *options(leaderboard, "group/other"), "--out", tmp_path / "submission"
+        )
         assert code == INPUT
         assert "wrong_model" in err
 
-    def test_check_scores_lists_refusals_with_reason_and_ids(self, board: Board, run: Path, tmp_path: Path) -> None:
-        invoke("submit", run, *options(board), "--out", tmp_path)
+    def test_check_scores_lists_violations_with_reason_and_ids(
+        self, leaderboard: Leaderboard, run: Path, tmp_path: Path
+    ) -> None:
+        invoke("submit", "leaderboard", run, *options(leaderboard), "--out", tmp_path)
         path = tmp_path / results_file("made")
         entries = yaml.safe_load(path.read_text())
         entries[0]["value"] = 100.0
         path.write_text(yaml.safe_dump(entries))
-        code, out, _ = invoke("check-scores", tmp_path, *options(board))
+        code, out, _ = invoke("submit", "check-scores", tmp_path, *options(leaderboard))
         assert code == ATTENTION
         assert out.startswith(f"refused: {results_file('made')}: wrong_value: ")
-        code, out, _ = invoke("check-scores", tmp_path, *options(board), "--json")
+        code, out, _ = invoke("submit", "check-scores", tmp_path, *options(leaderboard), "--json")
         assert code == ATTENTION
         found = json.loads(out)
         assert (found["accepted"], found["refusals"][0]["reason"], found["refusals"][0]["ids"]) == (
@@ -201,12 +204,14 @@ def test_a_mini_model_on_scenes_from_run_to_accepted_submission(tmp_path: Path) 
     benchmark = scenes(seed=7, queries=40, gallery=300)
     run = run_benchmark(load_encoder(name), benchmark, store=EmbeddingStore(tmp_path / "store"))
     run.save(tmp_path / "run")
-    audit_runs([run]).save_labels(tmp_path / "labels.parquet")
-    write_dataset_folder([Part(benchmark, Verdicts.of_labels(tmp_path / "labels.parquet"))], tmp_path / "circus")
-    board = Board(tmp_path / "circus", DATASET, REVISION)
-    code, _, err = invoke("submit", tmp_path / "run", *options(board, name), "--out", tmp_path / "submission")
+    audit_runs([run]).labels.save(tmp_path / "labels.parquet")
+    write_dataset_folder([LabelledBenchmark(benchmark, Labels.load(tmp_path / "labels.parquet"))], tmp_path / "circus")
+    leaderboard = Leaderboard(tmp_path / "circus", DATASET, REVISION)
+    code, _, err = invoke(
+        "submit", "leaderboard", tmp_path / "run", *options(leaderboard, name), "--out", tmp_path / "submission"
+    )
     assert code == DONE, err
-    assert invoke("check-scores", tmp_path / "submission", *options(board, name))[0] == DONE
+    assert invoke("submit", "check-scores", tmp_path / "submission", *options(leaderboard, name))[0] == DONE
     _, out, _ = invoke("score", tmp_path / "submission" / run_folder("scenes"), "--json")
     score = json.loads(out)["scores"][0]["conditions"]["multimodal"]["hit_rate@10"]["value"]
     (entry, *_) = yaml.safe_load((tmp_path / "submission" / results_file("scenes")).read_text())

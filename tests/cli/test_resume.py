@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.warm_python import WarmPython
 
 from circus_bench.errors import FormatError
-from circus_bench.runs.run import MANIFEST_FILE, RANKS_FILE, TOP_FILE, Run
+from circus_bench.hub.writer import save_benchmark
+from circus_bench.runs.manifest import MANIFEST_FILE
+from circus_bench.runs.run import Run
+from circus_bench.runs.tables import RANKS_FILE, TOP_FILE
 from circus_bench.sources.scenes import scenes
 
 pytestmark = pytest.mark.slow
@@ -23,9 +27,10 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(sys.executable).with_name("circus-bench")
 MODEL = "circus-bench/mini-balanced"
 # 400 gallery images and three times 40 queries, in shards of at most 50: 8 + 3.
-SHARD_SIZE, SHARDS = 50, 11
+CHECKPOINT_EVERY, SHARDS = 50, 11
 PATIENCE = 300  # seconds, for a machine that is busy with other things
 
+COMMAND = "import sys; from circus_bench.cli import main; sys.argv[0] = 'circus-bench'; main()"
 # Kills itself just before or just after a file gets its name.
 DIES = """
 import os, signal, sys
@@ -97,7 +102,7 @@ class Story:
 
 
 def arguments(benchmark: Path, out: Path) -> list[str]:
-    options = ("--model", MODEL, "--out", out, "--shard-size", SHARD_SIZE, "--json")
+    options = ("--model", MODEL, "--out", out, "--checkpoint-every", CHECKPOINT_EVERY, "--json")
     return ["run", str(benchmark), *map(str, options)]
 
 
@@ -106,59 +111,52 @@ def environment() -> dict[str, str]:
     return {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
 
 
-def finish(benchmark: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [SCRIPT, *arguments(benchmark, out)]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+def killed_at_shard(number: int, python: WarmPython, benchmark: Path, folder: Folder) -> int:
+    """Kill the command from outside when so many shards are finished."""
 
-
-def killed_at_shard(number: int, benchmark: Path, folder: Folder) -> int:
-    """Kill the console script from outside when so many shards are finished."""
-    with subprocess.Popen(
-        [SCRIPT, *arguments(benchmark, folder.path)],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    def kill(process: int) -> None:
         deadline = time.monotonic() + PATIENCE
         while len(folder.shards()) < number:
-            assert process.poll() is None, "the run ended before it could be killed"
+            os.kill(process, 0)  # an error where the run ended before it could be killed
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-    return process.returncode
+        os.kill(process, signal.SIGKILL)
+
+    return python.run(COMMAND, *arguments(benchmark, folder.path), env=environment(), meanwhile=kill).returncode
 
 
-def killed_when(moment: str, pattern: str, benchmark: Path, folder: Folder) -> int:
+def killed_when(moment: str, pattern: str, python: WarmPython, benchmark: Path, folder: Folder) -> int:
     """Let the process kill itself `before` or `after` a file that matches the pattern gets its name."""
-    command = [sys.executable, "-c", DIES, moment, pattern, *arguments(benchmark, folder.path)]
-    return subprocess.run(command, env=environment(), capture_output=True, timeout=PATIENCE, check=False).returncode
+    command = [moment, pattern, *arguments(benchmark, folder.path)]
+    return python.run(DIES, *command, env=environment()).returncode
 
 
 @pytest.fixture(scope="module")
 def benchmark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scenes")
-    scenes(7, 40, gallery=400).save(folder)
+    save_benchmark(scenes(7, 40, gallery=400), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def undisturbed(benchmark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = Folder(tmp_path_factory.mktemp("undisturbed"))
-    done = finish(benchmark_folder, folder.path)
+    command = [SCRIPT, *arguments(benchmark_folder, folder.path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 @pytest.fixture(scope="module")
-def story(benchmark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(warm_python: WarmPython, benchmark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = Folder(tmp_path_factory.mktemp("killed"))
     shards: list[Mapping[str, tuple[int, int]]] = []
     died_on, leftovers, refusals = [], [], []
     kills = (
-        lambda: killed_at_shard(2, benchmark_folder, folder),
-        lambda: killed_when("before", "*.safetensors", benchmark_folder, folder),
-        lambda: killed_when("after", RANKS_FILE, benchmark_folder, folder),
-        lambda: killed_when("before", MANIFEST_FILE, benchmark_folder, folder),
+        lambda: killed_at_shard(2, warm_python, benchmark_folder, folder),
+        lambda: killed_when("before", "*.safetensors", warm_python, benchmark_folder, folder),
+        lambda: killed_when("after", RANKS_FILE, warm_python, benchmark_folder, folder),
+        lambda: killed_when("before", MANIFEST_FILE, warm_python, benchmark_folder, folder),
     )
     for kill in kills:
         died_on.append(kill())
@@ -167,7 +165,8 @@ def story(benchmark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> S
         with pytest.raises(FormatError) as refusal:
             Run.load(folder.run)
         refusals.append(str(refusal.value))
-    return Story(folder, shards, died_on, leftovers, refusals, finish(benchmark_folder, folder.path))
+    last = warm_python.run(COMMAND, *arguments(benchmark_folder, folder.path), env=environment())
+    return Story(folder, shards, died_on, leftovers, refusals, last)
 
 
 def test_every_kill_took_place(story: Story) -> None:

@@ -17,13 +17,14 @@ from support.standins import StandIn
 from circus_bench.benchmark import Benchmark
 from circus_bench.cli import main
 from circus_bench.encoding.embedding_store import EmbeddingStore
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.rmir.config import Config
 from circus_bench.rmir.pipeline import Stage
-from circus_bench.rmir.records import Decision, Judged, Vote
+from circus_bench.rmir.records import CandidateConsensus, JudgeDecision, Vote
 from circus_bench.rmir.resources import open_pipeline
-from circus_bench.rmir.stages.consensus import sum_up
+from circus_bench.rmir.stages.consensus import aggregate_votes
 from circus_bench.runs.run import run_benchmark
-from circus_bench.validation.annotations import Judgement, write_judgements
+from circus_bench.validation.annotations import Annotation, write_annotations
 from circus_bench.validation.export import LOG_FILE
 from circus_bench.validation.study import Study
 
@@ -53,12 +54,12 @@ def config(tmp_path: Path) -> Path:
 def leave_votes(config: Path, out: Path) -> None:
     """What stage 4 leaves behind."""
     votes = [
-        Vote(query, image, judge, Decision.ACCEPT if letter == "A" else Decision.REJECT, "")
+        Vote(query, image, judge, JudgeDecision.ACCEPT if letter == "A" else JudgeDecision.REJECT, "")
         for (query, image), letters in VOTES.items()
         for judge, letter in zip(JUDGES, letters, strict=True)
     ]
     with open_pipeline(Config.read(config), out) as pipeline:
-        pipeline.folder(Stage.JUDGE).write({Vote: votes, Judged: sum_up(votes)})
+        pipeline.folder(Stage.JUDGE).write({Vote: votes, CandidateConsensus: aggregate_votes(votes)})
 
 
 def test_judges_are_compared_by_the_families_of_their_providers(config: Path, tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def study(toy_benchmark: Callable[..., Benchmark], tmp_path: Path) -> Path:
     reliability = {"q1": 0.2, "q2": 0.9, "q3": 0.7}
     queries = tuple(dataclasses.replace(q, details={"tsr": reliability[q.id]}) for q in toy.queries)
     benchmark = dataclasses.replace(toy, queries=queries)
-    benchmark.save(tmp_path / "benchmark")
+    save_benchmark(benchmark, tmp_path / "benchmark")
     run = run_benchmark(StandIn(), benchmark, store=EmbeddingStore(tmp_path / "store"))  # type: ignore[arg-type]
     run.save(tmp_path / "run")
     options = ("--run", tmp_path / "run", "-k", 4, "-r", "ann", "-r", "bob", "--out", tmp_path / "study")
@@ -102,14 +103,14 @@ def study(toy_benchmark: Callable[..., Benchmark], tmp_path: Path) -> Path:
     return tmp_path / "study"
 
 
-def judge(study: Path, answered: set[str], *, without: str = "") -> None:
+def judge(study: Path, positives_by_query: set[str], *, without: str = "") -> None:
     """Let both raters say the same of every pair: whether its query is among those answered."""
     made = Study.load(study)
-    labels = [(item, item.query.split("::")[0] in answered) for item in made.items if item.query != without]
-    write_judgements(
+    labels = [(item, item.query.split("::")[0] in positives_by_query) for item in made.items if item.query != without]
+    write_annotations(
         study / LOG_FILE,
         [
-            Judgement(item.id, rater, "ANSWERS" if yes else "DOES_NOT_ANSWER", () if yes else ("answer",))
+            Annotation(item.id, rater, "ANSWERS" if yes else "DOES_NOT_ANSWER", () if yes else ("answer",))
             for item, yes in labels
             for rater in made.assignments
         ],
@@ -145,7 +146,7 @@ def test_a_benchmark_that_the_pipeline_did_not_make_has_no_tsr(
     toy_benchmark: Callable[..., Benchmark], tmp_path: Path
 ) -> None:
     benchmark = toy_benchmark()
-    benchmark.save(tmp_path / "benchmark")
+    save_benchmark(benchmark, tmp_path / "benchmark")
     run = run_benchmark(StandIn(), benchmark, store=EmbeddingStore(tmp_path / "store"))  # type: ignore[arg-type]
     run.save(tmp_path / "run")
     invoke(

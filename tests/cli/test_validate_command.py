@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from support import judged
 from support.studies import bare_benchmark, run_with_tops
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from circus_bench import cli
 from circus_bench.audit.audit import audit_runs
 from circus_bench.errors import CircusError, MismatchError
-from circus_bench.hub.writer import read_manifest
-from circus_bench.labels.formats import read_verdicts
+from circus_bench.hub.writer import read_manifest, save_benchmark
+from circus_bench.labels.formats import load_labels
 from circus_bench.sources.scenes import scenes
-from circus_bench.validation.annotations import Judgement, read_judgements, write_judgements
+from circus_bench.validation.annotations import Annotation, read_annotations, write_annotations
 from circus_bench.validation.study import Study
 
 DONE, USAGE = 0, 2
@@ -43,10 +42,10 @@ def invoke(*arguments: object) -> Result:
 def folder(tmp_path: Path) -> Path:
     """Holds a benchmark without images, a Run on it and the labels of its audit."""
     benchmark = bare_benchmark(4)
-    benchmark.save(tmp_path / "made")
+    save_benchmark(benchmark, tmp_path / "made")
     run = run_with_tops(benchmark, [["t0", "t1", "t2", "t3", "r3"]] * 4, ranks=RANKS)
     run.save(tmp_path / "run")
-    audit_runs([run], k=K).save_labels(tmp_path / "labels.parquet")
+    audit_runs([run], k=K).labels.save(tmp_path / "labels.parquet")
     return tmp_path
 
 
@@ -56,11 +55,11 @@ def study(folder: Path) -> Path:
     new(folder)
     raters = ("ann", "ben", "cat")
     log = [
-        Judgement(f"made::{query}", rater, vote, () if vote == VALID else ("breadth",), event=f"{rater}/{query}")
+        Annotation(f"made::{query}", rater, vote, () if vote == VALID else ("breadth",), event=f"{rater}/{query}")
         for query, votes in VOTES.items()
         for rater, vote in zip(raters, votes, strict=True)
     ]
-    write_judgements(folder / "study" / "judgements.jsonl", log)
+    write_annotations(folder / "study" / "judgements.jsonl", log)
     return folder / "study"
 
 
@@ -119,7 +118,7 @@ class TestNew:
         assert new(folder, "--labels", folder / "labels.parquet").exit_code == USAGE
 
     def test_labels_of_another_benchmark_are_refused(self, folder: Path) -> None:
-        bare_benchmark(5).save(folder / "made")
+        save_benchmark(bare_benchmark(5), folder / "made")
         with pytest.raises(MismatchError, match="another version"):
             new(folder)
 
@@ -128,7 +127,7 @@ class TestExport:
     def test_the_verdicts_are_written_and_summed_up(self, study: Path) -> None:
         done = invoke("validate", "export", study, "-o", study / "v.parquet", "--json")
         assert done.exit_code == DONE, done.output
-        verdicts = read_verdicts(study / "v.parquet").verdicts
+        verdicts = load_labels(study / "v.parquet").by_query
         assert {query: verdict.valid for query, verdict in verdicts.items()} == {"q1": True, "q2": False, "q3": True}
         summary = json.loads(done.stdout)
         assert summary["strata"]["made/unresolved"]["value"] == 0.5
@@ -137,17 +136,17 @@ class TestExport:
 
     def test_the_rule_is_taken(self, study: Path) -> None:
         done = invoke("validate", "export", study, "-o", study / "v.json", "--rule", "unanimous")
-        assert {v.valid for v in read_verdicts(study / "v.json").verdicts.values()} == {None}
+        assert {v.valid for v in load_labels(study / "v.json").by_query.values()} == {None}
         assert "undecided" in done.stdout
 
     def test_the_app_s_database_is_taken(self, study: Path) -> None:
-        from circus_bench.validation.app import open_store
+        from circus_bench.validation.app import open_log
 
-        store = open_store(study, database=study / "other.sqlite")
-        store.import_log(study / "judgements.jsonl")
-        store.close()
+        log = open_log(study, database=study / "other.sqlite")
+        log.import_log(study / "judgements.jsonl")
+        log.close()
         invoke("validate", "export", study, "-o", study / "v.json", "--database", study / "other.sqlite")
-        assert read_verdicts(study / "v.json").verdicts["q1"].valid is True
+        assert load_labels(study / "v.json").by_query["q1"].valid is True
 
     def test_score_takes_the_verdicts_for_v(self, folder: Path, study: Path) -> None:
         invoke("validate", "export", study, "-o", folder / "v.parquet")
@@ -178,19 +177,19 @@ class TestExport:
         invoke("validate", "export", study, "-o", folder / "v.parquet")
         assert invoke("score", folder / "run", "--valid", folder / "v.parquet").exit_code == USAGE
 
-    def test_build_takes_the_verdicts_for_v(self, folder: Path, study: Path) -> None:
+    def test_data_make_takes_the_verdicts_for_v(self, folder: Path, study: Path) -> None:
         invoke("validate", "export", study, "-o", folder / "v.json")
         labels = ("--labels", folder / "labels.parquet", "--valid", folder / "v.json")
-        done = invoke("build", folder / "made", *labels, "-o", folder / "circus")
+        done = invoke("data", "make", folder / "made", *labels, "-o", folder / "circus")
         assert done.exit_code == DONE, done.output
         configs = read_manifest(folder / "circus")["benchmarks"]["made"]["configs"].values()
         rows = {of["subset"]: of["rows"] for of in configs if of["table"] == "rows"}
         assert rows == {"full": 4, "sf": 3, "v": 2}
 
-    def test_build_refuses_two_validations_of_one_benchmark(self, folder: Path, study: Path) -> None:
+    def test_data_make_refuses_two_validations_of_one_benchmark(self, folder: Path, study: Path) -> None:
         invoke("validate", "export", study, "-o", folder / "v.json")
         with pytest.raises(MismatchError, match="is the second for its benchmark"):
-            invoke("build", folder / "made", *2 * ("--valid", folder / "v.json"), "-o", folder / "circus")
+            invoke("data", "make", folder / "made", *2 * ("--valid", folder / "v.json"), "-o", folder / "circus")
 
 
 class TestAgreement:
@@ -204,15 +203,15 @@ class TestAgreement:
         assert "also the majority's, % [95 %]: 80.0 [" in done.stdout
 
     def test_what_is_undefined_is_called_so(self, study: Path) -> None:
-        log = read_judgements(study / "judgements.jsonl")
-        write_judgements(study / "one.jsonl", [judgement for judgement in log if judgement.rater == "ann"])
+        log = read_annotations(study / "judgements.jsonl")
+        write_annotations(study / "one.jsonl", [annotation for annotation in log if annotation.rater == "ann"])
         done = invoke("validate", "agreement", study, "--judgements", study / "one.jsonl")
         assert "undefined: one_rater" in done.stdout
 
     def test_patterns_to_look_at_are_warned_of_and_the_raters_are_drawn(self, tmp_path: Path) -> None:
         judged.study(200).save(tmp_path)
         answers = {"ann": random.Random(0).choices([VALID, BROAD], k=200), "bob": [VALID] * 200}
-        write_judgements(tmp_path / "judgements.jsonl", judged.judge_all(answers))
+        write_annotations(tmp_path / "judgements.jsonl", judged.judge_all(answers))
         done = invoke("validate", "agreement", tmp_path, "--figure", tmp_path / "raters.svg", "--json")
         assert "warning: constant: bob gave the same answer to 200 of 200 items" in done.stderr
         assert [entry["raters"] for entry in json.loads(done.stdout)["suspicions"]] == [["bob"]]
@@ -243,27 +242,27 @@ class TestImport:
             )
         done = invoke("validate", "import", *files, "-o", tmp_path / "study")
         assert done.exit_code == DONE, done.output
-        assert "warning: assignments without a judgement (2: 'a: circo::8', 'b: circo::8')" in done.stderr
-        assert len(read_judgements(tmp_path / "study" / "judgements.jsonl")) == 2
+        assert "warning: assignments without an annotation (2: 'a: circo::8', 'b: circo::8')" in done.stderr
+        assert len(read_annotations(tmp_path / "study" / "judgements.jsonl")) == 2
         invoke("validate", "export", tmp_path / "study", "-o", tmp_path / "v.json")
-        assert read_verdicts(tmp_path / "v.json").verdicts["7"].valid is False
+        assert load_labels(tmp_path / "v.json").by_query["7"].valid is False
 
 
 class TestSimulate:
-    def test_both_error_levels_are_held_against_the_planted_truth(self, tmp_path: Path) -> None:
-        scenes(3, 60, gallery=600).save(tmp_path / "benchmark")
+    def test_both_error_levels_are_held_against_the_ground_truth(self, tmp_path: Path) -> None:
+        save_benchmark(scenes(3, 60, gallery=600), tmp_path / "benchmark")
         done = invoke("validate", "simulate", "-o", tmp_path / "out", "--benchmark", tmp_path / "benchmark", "--json")
         assert done.exit_code == DONE, done.output
         made = json.loads(done.stdout)["rehearsals"]
-        assert [rehearsal["error"] for rehearsal in made] == [0.1, 0.25]
+        assert [simulated["error"] for simulated in made] == [0.1, 0.25]
         assert made[0]["recovery"]["precision"]["value"] > made[1]["recovery"]["precision"]["value"]
         assert Study.load(tmp_path / "out").benchmarks == {"scenes": "../benchmark"}
         for level in ("error-0.1", "error-0.25"):
-            assert read_verdicts(tmp_path / "out" / level / "scenes.v.parquet").benchmark == "scenes"
-            assert read_judgements(tmp_path / "out" / level / "judgements.jsonl")
+            assert load_labels(tmp_path / "out" / level / "scenes.v.parquet").benchmark == "scenes"
+            assert read_annotations(tmp_path / "out" / level / "judgements.jsonl")
 
     def test_the_table_names_precision_and_recall(self, tmp_path: Path) -> None:
-        scenes(3, 60, gallery=600).save(tmp_path / "benchmark")
+        save_benchmark(scenes(3, 60, gallery=600), tmp_path / "benchmark")
         done = invoke(
             "validate", "simulate", "-o", tmp_path / "out", "--benchmark", tmp_path / "benchmark", "--error", 0
         )
@@ -282,14 +281,14 @@ class TestServing:
         assert called == [((study,), options)]
 
     def test_invite_prints_a_link_that_signs_the_rater_in(self, study: Path) -> None:
-        from circus_bench.validation.app import open_store
+        from circus_bench.validation.app import open_log
 
         done = invoke("validate", "invite", study, "ann", "--url", "https://example.org")
         address, _, token = done.stdout.strip().partition("#")
         assert address == "https://example.org/sign-in"
-        store = open_store(study)
-        person = store.person_of(token)
-        store.close()
+        log = open_log(study)
+        person = log.person_for_token(token)
+        log.close()
         assert person is not None
         assert person.id == "ann"
 

@@ -12,7 +12,7 @@ import pytest
 
 from circus_bench.errors import BenchmarkError, FormatError
 from circus_bench.sources import load_source
-from circus_bench.sources.annotations import read_json, read_rows, read_text, require_one_kind
+from circus_bench.sources.annotations import check_id_types, read_json, read_rows, read_text
 
 ORIGIN = "the place of the file"
 ROW: dict[str, Any] = {
@@ -163,7 +163,7 @@ def test_only_the_first_five_rows_of_a_kind_are_listed(tmp_path):
     path = tmp_path / "rows.json"
     path.write_text(json.dumps([{"id": str(n) if n else 0} for n in range(8)]))
     with pytest.raises(FormatError, match=r"whole numbers in rows 1: 1 and strings in rows 7: 2, 3, 4, 5, 6, \.\.\."):
-        require_one_kind(read_rows(path, origin=ORIGIN), "id", path=path)
+        check_id_types(read_rows(path, origin=ORIGIN), "id", path=path)
 
 
 def test_a_bad_line_of_json_lines_is_named_by_its_number(tmp_path):

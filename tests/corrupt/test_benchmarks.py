@@ -17,6 +17,8 @@ from PIL import Image
 
 from circus_bench.benchmark import Benchmark, Defect, Finding, Query
 from circus_bench.errors import BenchmarkError, CircusError
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.images import Unreadable
 
 Toy = Callable[..., Benchmark]
@@ -309,8 +311,8 @@ def test_a_missing_image_is_still_missing_after_saving_and_loading(
     built = toy_benchmark(
         queries=[SOUND], gallery=("g0", "g1", "g9"), images=images, allow=frozenset({Defect.MISSING_IMAGE})
     )
-    built.save(tmp_path)
-    loaded = Benchmark.load(tmp_path)
+    save_benchmark(built, tmp_path)
+    loaded = load_benchmark(tmp_path)
     assert dict(loaded.gallery.images or {}) == images
     assert loaded.inspect().unreadable == {"g1": Unreadable.MISSING}
 
@@ -332,8 +334,8 @@ def test_several_allowed_defects_are_all_recorded(toy_benchmark: Toy) -> None:
 @by_defect
 def test_findings_survive_saving_and_loading(toy_benchmark: Toy, case: Case, tmp_path: Path) -> None:
     built = case.build(toy_benchmark, case.defect)
-    built.save(tmp_path)
-    loaded = Benchmark.load(tmp_path)
+    save_benchmark(built, tmp_path)
+    loaded = load_benchmark(tmp_path)
     assert loaded.findings == built.findings
     assert loaded == built
 
@@ -366,8 +368,8 @@ def test_no_query_with_a_target_is_an_error_even_where_that_is_allowed(toy_bench
     ["two  spaces", " leading and trailing ", "naïve, “quoted”", "e\u0301", "日本語", "x", "…", "\N{DRESS} in red"],
 )
 def test_a_text_is_kept_raw(toy_benchmark: Toy, tmp_path: Path, text: str) -> None:
-    toy_benchmark(queries=[query("q", text=text)], gallery=GALLERY, with_images=False).save(tmp_path)
-    assert Benchmark.load(tmp_path).queries[0].text == text
+    save_benchmark(toy_benchmark(queries=[query("q", text=text)], gallery=GALLERY, with_images=False), tmp_path)
+    assert load_benchmark(tmp_path).queries[0].text == text
 
 
 def test_ids_in_nfc_and_nfd_are_different_ids(toy_benchmark: Toy, tmp_path: Path) -> None:
@@ -377,9 +379,9 @@ def test_ids_in_nfc_and_nfd_are_different_ids(toy_benchmark: Toy, tmp_path: Path
         gallery=(composed, decomposed),
         with_images=False,
     )
-    built.save(tmp_path)
+    save_benchmark(built, tmp_path)
     # Four code points, or five with the accent apart.
-    assert [len(identifier) for identifier in Benchmark.load(tmp_path).gallery.ids] == [4, 5]
+    assert [len(identifier) for identifier in load_benchmark(tmp_path).gallery.ids] == [4, 5]
 
 
 def test_a_target_in_another_normal_form_dangles(toy_benchmark: Toy) -> None:

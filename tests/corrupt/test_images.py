@@ -16,12 +16,13 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, PngImagePlugin, features
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.errors import ImageError
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.images import (
     MAX_PIXELS,
     MIN_SIDE,
     ImageFiles,
     ImageFlag,
-    ParquetImages,
     Unreadable,
     UnreadableImageError,
     black,
@@ -43,21 +44,19 @@ ORIENTED_FORMATS = [
 needs_avif = pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without AVIF")
 
 
-def png(
-    width: int, height: int, *, depth: int, colour: int, rows: bytes = b"", chunks: tuple[bytes, ...] = ()
-) -> bytes:
+def png(width: int, height: int, *, depth: int, color: int, rows: bytes = b"", chunks: tuple[bytes, ...] = ()) -> bytes:
     """A PNG file from its parts: some kinds cannot be written with Pillow, and a bomb should cost nothing."""
-    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     parts = (b"IHDR" + head, *chunks, b"IDAT" + zlib.compress(rows), b"IEND")
     framed = (struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
 
-def sixteen_bit_grey(levels: list[int], *, transparent: int | None = None) -> bytes:
-    """A 16-bit grey PNG with one column of pixels for each level."""
+def sixteen_bit_gray(levels: list[int], *, transparent: int | None = None) -> bytes:
+    """A 16-bit gray PNG with one column of pixels for each level."""
     row = b"\0" + struct.pack(f">{len(levels)}H", *levels)
     chunks = () if transparent is None else (b"tRNS" + struct.pack(">H", transparent),)
-    return png(len(levels), SIDE, depth=16, colour=0, rows=row * SIDE, chunks=chunks)
+    return png(len(levels), SIDE, depth=16, color=0, rows=row * SIDE, chunks=chunks)
 
 
 def orientation_exif(orientation: int) -> Image.Exif:
@@ -73,38 +72,38 @@ def exif_block(orientation: int) -> bytes:
     return exif.tobytes()
 
 
-def near(image: Image.Image, colour: tuple[int, int, int], *, within: int) -> bool:
-    distance = np.abs(np.asarray(image).astype(int) - np.array(colour))
+def near(image: Image.Image, color: tuple[int, int, int], *, within: int) -> bool:
+    distance = np.abs(np.asarray(image).astype(int) - np.array(color))
     return bool(distance.max() <= within)
 
 
 # 1. 16-bit PNG
 
 
-def test_16_bit_grey_is_rescaled_by_its_depth() -> None:
+def test_16_bit_gray_is_rescaled_by_its_depth() -> None:
     # 16 bits are 8 bits times 257 (65535 = 255 * 257), so each of the 256 exact multiples comes back.
-    decoded = decode(sixteen_bit_grey([257 * level for level in range(256)]))
+    decoded = decode(sixteen_bit_gray([257 * level for level in range(256)]))
     assert [decoded.image.getpixel((x, 0)) for x in range(256)] == [(level,) * 3 for level in range(256)]
     assert decoded.flags == {ImageFlag.SIXTEEN_BIT}
 
 
-def test_16_bit_grey_is_rounded_to_the_nearest_level() -> None:
+def test_16_bit_gray_is_rounded_to_the_nearest_level() -> None:
     # 128 / 257 = 0.498 -> 0; 129 / 257 = 0.502 -> 1; 32768 / 257 = 127.502 -> 128; 65406 / 257 = 254.498 -> 254.
     levels = [128, 129, 32768, 65406] * (SIDE // 4)
-    decoded = decode(sixteen_bit_grey(levels)).image
+    decoded = decode(sixteen_bit_gray(levels)).image
     assert [decoded.getpixel((x, 0))[0] for x in range(4)] == [0, 1, 128, 254]
 
 
-def test_16_bit_grey_equals_its_8_bit_twin(encode_image: Encode) -> None:
+def test_16_bit_gray_equals_its_8_bit_twin(encode_image: Encode) -> None:
     levels = [0, 10, 200, 255] * (SIDE // 4)
     eight = Image.fromarray(np.array([levels] * SIDE, dtype=np.uint8))
-    sixteen = decode(sixteen_bit_grey([257 * level for level in levels]))
+    sixteen = decode(sixteen_bit_gray([257 * level for level in levels]))
     assert digest(sixteen.image) == digest(decode(encode_image(eight, "PNG")).image)
 
 
-def test_16_bit_grey_with_a_transparent_level_is_composited_on_white() -> None:
+def test_16_bit_gray_with_a_transparent_level_is_composited_on_white() -> None:
     # Level 1000 is declared transparent, so its pixels are white; 25700 = 100 * 257 is not.
-    decoded = decode(sixteen_bit_grey([1000, 25700] * (SIDE // 2), transparent=1000))
+    decoded = decode(sixteen_bit_gray([1000, 25700] * (SIDE // 2), transparent=1000))
     assert decoded.image.getpixel((0, 0)) == (255, 255, 255)
     assert decoded.image.getpixel((1, 0)) == (100, 100, 100)
     assert decoded.flags == {ImageFlag.SIXTEEN_BIT, ImageFlag.ALPHA}
@@ -117,11 +116,11 @@ def test_numbers_of_unknown_range_are_refused(encode_image: Encode, mode: str) -
     assert raised.value.reason is Unreadable.UNKNOWN_RANGE
 
 
-# 2. RGBA with a hidden colour
+# 2. RGBA with a hidden color
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "WEBP", "TIFF"])
-def test_a_hidden_colour_does_not_show(encode_image: Encode, image_format: str) -> None:
+def test_a_hidden_color_does_not_show(encode_image: Encode, image_format: str) -> None:
     hidden = Image.new("RGBA", (SIDE, SIDE), (255, 0, 0, 0))
     options = {"lossless": True, "exact": True} if image_format == "WEBP" else {}
     decoded = decode(encode_image(hidden, image_format, **options))
@@ -129,13 +128,13 @@ def test_a_hidden_colour_does_not_show(encode_image: Encode, image_format: str) 
     assert decoded.flags == {ImageFlag.ALPHA}
 
 
-def test_half_transparent_black_becomes_grey(encode_image: Encode) -> None:
+def test_half_transparent_black_becomes_gray(encode_image: Encode) -> None:
     decoded = decode(encode_image(Image.new("RGBA", (SIDE, SIDE), (0, 0, 0, 128)), "PNG"))
     # 0 * 128/255 + 255 * 127/255 = 127.
     assert decoded.image.getcolors() == [(SIDE * SIDE, (127, 127, 127))]
 
 
-def test_grey_with_alpha_is_composited_on_white(encode_image: Encode) -> None:
+def test_gray_with_alpha_is_composited_on_white(encode_image: Encode) -> None:
     decoded = decode(encode_image(Image.new("LA", (SIDE, SIDE), (0, 128)), "PNG"))
     assert decoded.image.getcolors() == [(SIDE * SIDE, (127, 127, 127))]
     assert decoded.flags == {ImageFlag.ALPHA}
@@ -147,7 +146,7 @@ def test_an_opaque_alpha_channel_changes_no_pixel(encode_image: Encode, noise: N
     assert digest(decode(encode_image(opaque, "PNG")).image) == digest(noise((SIDE, SIDE)))
 
 
-def test_an_rgb_image_with_a_transparent_colour_is_composited_on_white(encode_image: Encode) -> None:
+def test_an_rgb_image_with_a_transparent_color_is_composited_on_white(encode_image: Encode) -> None:
     image = Image.new("RGB", (SIDE, SIDE), (1, 2, 3))
     image.putpixel((0, 0), (9, 9, 9))
     decoded = decode(encode_image(image, "PNG", transparency=(1, 2, 3)))
@@ -168,7 +167,7 @@ def palette_image() -> Image.Image:
     return image
 
 
-def test_a_palette_without_transparency_keeps_its_colours(encode_image: Encode, palette_image: Image.Image) -> None:
+def test_a_palette_without_transparency_keeps_its_colors(encode_image: Encode, palette_image: Image.Image) -> None:
     decoded = decode(encode_image(palette_image, "PNG"))
     assert [decoded.image.getpixel((x, 0)) for x in range(3)] == [(255, 0, 0), (0, 0, 255), (0, 0, 0)]
     assert decoded.flags == frozenset()
@@ -212,7 +211,7 @@ def test_a_cmyk_jpeg_becomes_rgb(encode_image: Encode) -> None:
     data = encode_image(Image.new("CMYK", (40, 30), (0, 255, 255, 0)), "JPEG", quality=95)
     decoded = decode(data)
     assert decoded.image.mode == "RGB"
-    # No cyan and full magenta and yellow are red; JPEG rounding moves a flat colour by a level or two.
+    # No cyan and full magenta and yellow are red; JPEG rounding moves a flat color by a level or two.
     assert near(decoded.image, (255, 0, 0), within=3)
 
 
@@ -522,7 +521,7 @@ def test_broken_metadata_of_a_truncated_image_do_not_hide_the_truncation(encode_
 )
 def test_a_decompression_bomb_is_too_large_and_the_message_names_the_limit(side: int) -> None:
     with pytest.raises(UnreadableImageError) as raised:
-        decode(png(side, side, depth=1, colour=0))
+        decode(png(side, side, depth=1, color=0))
     assert raised.value.reason is Unreadable.TOO_LARGE
     assert f"{MAX_PIXELS:,}" in str(raised.value)
 
@@ -562,7 +561,7 @@ def test_a_thin_image_is_padded_to_the_minimum_side(
     assert sorted(decoded.image.getcolors()) == sorted([(black_pixels, (0, 0, 0)), (white_pixels, (255, 255, 255))])
 
 
-def test_a_three_pixel_high_image_is_centred(encode_image: Encode) -> None:
+def test_a_three_pixel_high_image_is_centered(encode_image: Encode) -> None:
     decoded = decode(encode_image(Image.new("RGB", (100, 3)), "PNG"))
     # (28 - 3) // 2 = 12 rows of white, then rows 12, 13 and 14.
     rows = [y for y in range(28) if decoded.image.getpixel((50, y)) == (0, 0, 0)]
@@ -593,8 +592,8 @@ def test_original_bytes_survive_saving_and_loading(
         "d": animation,
         "outside": encode_image(noise((5, 40)), "PNG") + b"trailing bytes",
     }
-    toy_benchmark(images=images).save(tmp_path)
-    assert dict(ParquetImages(tmp_path / "images.parquet")) == images
+    save_benchmark(toy_benchmark(images=images), tmp_path)
+    assert dict(load_benchmark(tmp_path).gallery.images or {}) == images
 
 
 def test_flags_survive_saving_and_loading(
@@ -602,8 +601,8 @@ def test_flags_survive_saving_and_loading(
 ) -> None:
     images = {name: encode_image(noise((40, 40), seed), "PNG") for seed, name in enumerate(("a", "b", "c", "d"))}
     images["outside"] = encode_image(Image.new("RGBA", (5, 40)), "PNG", exif=orientation_exif(3))
-    toy_benchmark(images=images).save(tmp_path)
-    flags = Benchmark.load(tmp_path).inspect().readable["outside"].flags
+    save_benchmark(toy_benchmark(images=images), tmp_path)
+    flags = load_benchmark(tmp_path).inspect().readable["outside"].flags
     assert flags == {ImageFlag.ALPHA, ImageFlag.PADDED, ImageFlag.ROTATED}
 
 

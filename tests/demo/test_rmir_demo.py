@@ -1,4 +1,4 @@
-"""The demo: perfect oracles give back what was planted; of others the report tells what they did."""
+"""The demo: perfect judges give back the ground truth; of others the report tells what they did."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from circus_bench.benchmark import Benchmark
 from circus_bench.cli import main
 from circus_bench.demo.rmir_demo import MINI, READER, DemoReport, run_demo
-from circus_bench.demo.rmir_ground_truth import panels_against, stages_against
+from circus_bench.demo.rmir_ground_truth import quality_by_panel, quality_by_stage
 from circus_bench.demo.rmir_setup import (
     DemoSettings,
     all_judges,
     compared_panels,
-    oracles,
     paper_panel,
     run_pipeline,
+    synthetic_provider,
 )
 from circus_bench.demo.world.collection import World, make_world
 from circus_bench.demo.world.relations import meaning_of
-from circus_bench.demo.world.synthetic_judges import PERFECT, Errors, OracleAsker
-from circus_bench.demo.world.truth import correct_pairs, planted
+from circus_bench.demo.world.synthetic_judges import PERFECT, ErrorRates, SyntheticClient
+from circus_bench.demo.world.truth import ground_truth_pairs, ground_truth_queries
 from circus_bench.errors import CircusError
+from circus_bench.hub.loading import load_benchmark
 from circus_bench.rmir.export import benchmark_of
 from circus_bench.rmir.pipeline import Pipeline, Stage
-from circus_bench.rmir.records import Category, Draft, Judged, PoolImage, Vote
-from circus_bench.rmir.stages.consensus import answered
+from circus_bench.rmir.records import CandidateConsensus, Category, Draft, PoolImage, Vote
+from circus_bench.rmir.stages.consensus import positives_by_query
 
 FLAWLESS = DemoSettings(
     views=5,
@@ -50,28 +50,28 @@ SMALL = DemoSettings(views=3, fewest=2)
 
 
 def run(
-    settings: DemoSettings, root: Path, *, things: tuple[str, ...] | None = None, whole: bool = False
+    settings: DemoSettings, root: Path, *, objects: tuple[str, ...] | None = None, whole: bool = False
 ) -> tuple[World, Pipeline]:
-    world = make_world(settings.seed, settings.views, fewest=settings.fewest, things=things)
-    asker = OracleAsker(oracles(world, settings))
+    world = make_world(settings.seed, settings.views, fewest=settings.fewest, objects=objects)
+    client = SyntheticClient(synthetic_provider(world, settings))
     panel, last = (all_judges(), Stage.JUDGE) if whole else (paper_panel(), Stage.SPLIT)
-    return world, run_pipeline(world, settings, root, asker=asker, panel=panel, last=last)
+    return world, run_pipeline(world, settings, root, client=client, panel=panel, last=last)
 
 
 @pytest.fixture(scope="module")
 def flawless(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Pipeline]:
-    """The pipeline run by perfect oracles."""
+    """The pipeline run by perfect judges."""
     return run(FLAWLESS, tmp_path_factory.mktemp("flawless"))
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoReport, Path]:
-    """A small demo with erring oracles, and its folder."""
+    """A small demo with erring judges, and its folder."""
     out = tmp_path_factory.mktemp("demo")
     return run_demo(out, settings=SMALL), out
 
 
-def test_perfect_oracles_give_back_exactly_what_was_planted(flawless: tuple[World, Pipeline]) -> None:
+def test_perfect_judges_give_back_exactly_the_ground_truth(flawless: tuple[World, Pipeline]) -> None:
     world, pipeline = flawless
     made = {
         query.id: (query.reference, query.text, query.group, frozenset(query.targets))
@@ -79,22 +79,22 @@ def test_perfect_oracles_give_back_exactly_what_was_planted(flawless: tuple[Worl
     }
     assert made == {
         entry.query: (entry.image, entry.meaning.text, entry.category, entry.answers)
-        for entry in planted(world).values()
+        for entry in ground_truth_queries(world).values()
     }
 
 
-def test_perfect_oracles_leave_no_false_negative_in_the_pool(flawless: tuple[World, Pipeline]) -> None:
+def test_perfect_judges_leave_no_false_negative_in_the_pool(flawless: tuple[World, Pipeline]) -> None:
     world, pipeline = flawless
-    truth = correct_pairs(world, pipeline.rows(Stage.FILTER, Draft))
-    for account in stages_against(world, pipeline, truth).values():
-        assert (account.queries, account.precision.value, account.missed) == (len(planted(world)), 1, 0)
+    truth = ground_truth_pairs(world, pipeline.rows(Stage.FILTER, Draft))
+    for quality in quality_by_stage(world, pipeline, truth).values():
+        assert (quality.queries, quality.precision.value, quality.missed) == (len(ground_truth_queries(world)), 1, 0)
 
 
-def test_perfect_oracles_fill_the_pool_with_all_answers_and_candidates(flawless: tuple[World, Pipeline]) -> None:
+def test_perfect_judges_fill_the_pool_with_all_answers_and_candidates(flawless: tuple[World, Pipeline]) -> None:
     world, pipeline = flawless
     images = {row.image for row in pipeline.rows(Stage.POOL, PoolImage)}
-    assert images == {row.image for row in pipeline.rows(Stage.JUDGE, Judged)}
-    assert images >= {image for entry in planted(world).values() for image in entry.answers}
+    assert images == {row.image for row in pipeline.rows(Stage.JUDGE, CandidateConsensus)}
+    assert images >= {image for entry in ground_truth_queries(world).values() for image in entry.answers}
 
 
 def test_there_are_queries_of_every_category(flawless: tuple[World, Pipeline]) -> None:
@@ -102,8 +102,8 @@ def test_there_are_queries_of_every_category(flawless: tuple[World, Pipeline]) -
 
 
 def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
-    things = ("padlock", "key", "bottle", "corkscrew", "egg", "chick", "rain cloud", "puddle")
-    pipelines = [run(SMALL, tmp_path / name, things=things)[1] for name in ("one", "two")]
+    objects = ("padlock", "key", "bottle", "corkscrew", "egg", "chick", "rain cloud", "puddle")
+    pipelines = [run(SMALL, tmp_path / name, objects=objects)[1] for name in ("one", "two")]
     files = [
         {path.relative_to(made.root): path.read_bytes() for path in sorted(made.root.rglob("*.parquet"))}
         for made in pipelines
@@ -112,31 +112,33 @@ def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
     assert len(files[0]) > len(Stage)
 
 
-def test_other_errors_never_take_the_outcome_of_earlier_ones(tmp_path: Path) -> None:
-    # The oracles' errors are no settings of the pipeline, yet its outcome depends on them.
-    things = ("padlock", "key", "bottle", "corkscrew")
-    run(SMALL, tmp_path, things=things)
-    blind = dataclasses.replace(SMALL, strong=Errors(misses=1), light=Errors(misses=1))
-    _, pipeline = run(blind, tmp_path, things=things)
-    assert not answered(pipeline.rows(Stage.JUDGE, Judged))
+def test_other_errors_never_reuse_the_output_of_earlier_ones(tmp_path: Path) -> None:
+    # The error rates are no settings of the pipeline, yet its outcome depends on them.
+    objects = ("padlock", "key", "bottle", "corkscrew")
+    run(SMALL, tmp_path, objects=objects)
+    blind = dataclasses.replace(SMALL, strong=ErrorRates(misses=1), light=ErrorRates(misses=1))
+    _, pipeline = run(blind, tmp_path, objects=objects)
+    assert not positives_by_query(pipeline.rows(Stage.JUDGE, CandidateConsensus))
 
 
 def test_judges_that_reject_everything_leave_no_benchmark(tmp_path: Path) -> None:
-    blind = DemoSettings(views=1, fewest=1, strong=Errors(misses=1), light=Errors(misses=1), rival=Errors(misses=1))
+    blind = DemoSettings(
+        views=1, fewest=1, strong=ErrorRates(misses=1), light=ErrorRates(misses=1), rival=ErrorRates(misses=1)
+    )
     with pytest.raises(CircusError, match="left no query"):
         run_demo(tmp_path, settings=blind, pools=())
 
 
 def test_a_family_s_blind_spots_are_seen_by_another_only(tmp_path: Path) -> None:
     # No error but the families' own: more judges of one family change nothing, a second family finds all of them.
-    shared = Errors(unseen=0.1, tempted=0.1)
+    shared = ErrorRates(unseen=0.1, tempted=0.1)
     settings = dataclasses.replace(FLAWLESS, views=3, strong=shared, light=shared, rival=shared)
     world, pipeline = run(settings, tmp_path, whole=True)
-    truth = correct_pairs(world, pipeline.rows(Stage.FILTER, Draft))
-    panels = panels_against(truth, pipeline.rows(Stage.JUDGE, Vote))
-    alone = [panels[f"{n} of one family"].account for n in (1, 3, 5, 7)]
-    mixed = panels["3 and 2 of another"].account
-    assert all(account == alone[0] for account in alone)
+    truth = ground_truth_pairs(world, pipeline.rows(Stage.FILTER, Draft))
+    panels = quality_by_panel(truth, pipeline.rows(Stage.JUDGE, Vote))
+    alone = [panels[f"{n} of one family"].labels for n in (1, 3, 5, 7)]
+    mixed = panels["3 and 2 of another"].labels
+    assert all(quality == alone[0] for quality in alone)
     assert alone[0].precision.value < 1
     assert alone[0].rejected > 0
     assert mixed.precision.value > alone[0].precision.value
@@ -161,12 +163,12 @@ def test_stage_3_finds_more_with_two_indexes(demo: tuple[DemoReport, Path]) -> N
 def test_the_stages_are_told_in_their_order(demo: tuple[DemoReport, Path]) -> None:
     report, _ = demo
     assert [name[0] for name in report.stages] == ["4", "5", "6", "7"]
-    images = [account.images for account in report.stages.values()]
+    images = [quality.images for quality in report.stages.values()]
     assert images == sorted(images, reverse=True)
     assert report.images == images[0]
 
 
-def test_the_last_stages_account_is_that_of_the_test_split(demo: tuple[DemoReport, Path]) -> None:
+def test_the_last_stages_label_quality_is_that_of_the_test_split(demo: tuple[DemoReport, Path]) -> None:
     report, _ = demo
     last = list(report.stages.values())[-1]
     assert last.queries == len(report.benchmark.queries)
@@ -178,10 +180,10 @@ def test_the_paper_s_panel_is_the_pipeline_s(demo: tuple[DemoReport, Path]) -> N
     # The panels are counted on other judges' votes too, of which stage 6 of the pipeline knows nothing.
     report, _ = demo
     assert list(report.panels) == list(compared_panels())
-    assert report.panels["5 of one family"].account == report.stages["6 pool: surviving candidates"]
+    assert report.panels["5 of one family"].labels == report.stages["6 pool: surviving candidates"]
 
 
-def test_more_judges_delete_more_images(demo: tuple[DemoReport, Path]) -> None:
+def test_more_judges_exclude_more_images(demo: tuple[DemoReport, Path]) -> None:
     deleted = [demo[0].panels[f"{n} of one family"].deleted for n in (1, 3, 5, 7)]
     assert deleted == sorted(deleted)
 
@@ -201,7 +203,7 @@ def test_the_audit_is_told_by_category_with_both_averages(demo: tuple[DemoReport
     assert len(report.audits[MINI].audit.runs) == 3
 
 
-def test_the_reader_solves_from_the_text_what_names_its_thing(demo: tuple[DemoReport, Path]) -> None:
+def test_the_reader_solves_from_the_text_what_names_its_object(demo: tuple[DemoReport, Path]) -> None:
     report, _ = demo
     named = [query.id for query in report.benchmark.queries if meaning_of(query.text).named]
     assert all(report.audits[READER].audit.label_of(query) == "shortcut" for query in named)
@@ -209,12 +211,12 @@ def test_the_reader_solves_from_the_text_what_names_its_thing(demo: tuple[DemoRe
 
 def test_the_demo_leaves_a_benchmark_and_its_report(demo: tuple[DemoReport, Path]) -> None:
     report, out = demo
-    assert Benchmark.load(out / "benchmark").fingerprint == report.benchmark.fingerprint
+    assert load_benchmark(f"{out / 'dataset'}#rmir").fingerprint == report.benchmark.fingerprint
     assert json.loads((out / "demo.json").read_text()) == json.loads(json.dumps(report.to_dict()))
     assert (out / "audit-reader" / "report.html").exists()
 
 
-def test_a_repeated_demo_asks_nothing_and_says_the_same(demo: tuple[DemoReport, Path]) -> None:
+def test_a_repeated_demo_requests_nothing_and_says_the_same(demo: tuple[DemoReport, Path]) -> None:
     report, out = demo
     again = run_demo(out, settings=SMALL, pools=())
     assert not again.replies
@@ -234,7 +236,7 @@ def invoke(*arguments: object) -> tuple[int, str]:
 def test_the_audit_command_prints_categories_and_names_the_averages(demo: tuple[DemoReport, Path]) -> None:
     _, out = demo
     runs = sorted((out / "audit-mini-encoders" / "runs").iterdir())
-    code, printed = invoke("audit", *runs, "--benchmark", out / "benchmark")
+    code, printed = invoke("audit", *runs, "--benchmark", f"{out / 'dataset'}#rmir")
     assert code == 0
     assert "micro: mean over queries, macro: plain mean of the groups" in printed
     assert all(category in printed for category in Category)
@@ -243,7 +245,7 @@ def test_the_audit_command_prints_categories_and_names_the_averages(demo: tuple[
 def test_the_audit_command_has_the_categories_in_json(demo: tuple[DemoReport, Path]) -> None:
     report, out = demo
     runs = sorted((out / "audit-mini-encoders" / "runs").iterdir())
-    code, printed = invoke("audit", *runs, "--benchmark", out / "benchmark", "--json")
+    code, printed = invoke("audit", *runs, "--benchmark", f"{out / 'dataset'}#rmir", "--json")
     assert code == 0
     assert json.loads(printed)["by_group"] == json.loads(json.dumps(report.audits[MINI].by_category.to_dict()))
 

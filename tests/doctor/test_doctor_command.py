@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from circus_bench.benchmark import Benchmark, Query
 from circus_bench.cli import app
 from circus_bench.errors import CircusError
+from circus_bench.hub.writer import save_benchmark
 
 Make = Callable[..., Benchmark]
-DONE, USAGE, ATTENTION = 0, 2, 3
+DONE, ATTENTION = 0, 3
 
 
 def invoke(*arguments: object) -> Any:
@@ -33,7 +34,7 @@ def strict(text: str) -> Any:
 @pytest.fixture
 def annotations(tmp_path: Path, toy_benchmark: Make) -> Path:
     """A saved benchmark of annotations; its images are called a, b, c, d and outside."""
-    toy_benchmark(with_images=False).save(tmp_path / "toy")
+    save_benchmark(toy_benchmark(with_images=False), tmp_path / "toy")
     return tmp_path / "toy"
 
 
@@ -140,16 +141,16 @@ def test_a_reference_among_its_positives_is_found_rather_than_refused(circo: Pat
     assert found["findings"] == {"reference_is_target": ["0"]}
 
 
-def test_a_protocol_without_a_data_folder_is_wrong_usage() -> None:
+def test_a_protocol_without_a_data_folder_asks_for_it() -> None:
     done = invoke("circo/val")
-    assert done.exit_code == USAGE
-    assert "--data" in done.stderr
+    assert isinstance(done.exception, CircusError)
+    assert "--data" in str(done.exception)
 
 
-def test_an_unknown_source_is_wrong_usage_and_lists_the_protocols(tmp_path: Path) -> None:
+def test_an_unknown_source_lists_the_protocols(tmp_path: Path) -> None:
     done = invoke(tmp_path / "nothing")
-    assert done.exit_code == USAGE
-    assert "circo/val" in done.stderr
+    assert isinstance(done.exception, CircusError)
+    assert "circo/val" in str(done.exception)
 
 
 def test_a_data_folder_without_the_files_is_an_error_that_names_them(tmp_path: Path) -> None:
@@ -161,6 +162,6 @@ def test_a_data_folder_without_the_files_is_an_error_that_names_them(tmp_path: P
 def test_a_benchmark_folder_called_like_a_protocol_comes_first(
     tmp_path: Path, toy_benchmark: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toy_benchmark(queries=(Query("q", "a", "make it red", ("b",)),)).save(tmp_path / "circo" / "val")
+    save_benchmark(toy_benchmark(queries=(Query("q", "a", "make it red", ("b",)),)), tmp_path / "circo" / "val")
     monkeypatch.chdir(tmp_path)
     assert strict(invoke("circo/val", "--json").stdout)["benchmark"] == "toy"

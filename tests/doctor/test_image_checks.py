@@ -12,9 +12,11 @@ import pytest
 from PIL import Image
 
 from circus_bench.benchmark import Benchmark, Defect, Query
-from circus_bench.doctor import HashKind, Severity, check_up, diagnose
+from circus_bench.doctor import HashKind, Severity, check_all, diagnose
 from circus_bench.doctor.image_checks import target_twins
 from circus_bench.errors import MismatchError
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.images import ImageFlag, Unreadable, decode
 
 Encode = Callable[..., bytes]
@@ -166,7 +168,7 @@ def test_published_hashes_find_near_duplicates_without_images(toy_benchmark: Mak
 
 def test_hashes_of_other_images_are_refused(toy_benchmark: Make) -> None:
     with pytest.raises(MismatchError, match=r"none of the hashes \(1: 'x'\) is about a gallery image"):
-        check_up([toy_benchmark(with_images=False)], hashes={"x": 1})
+        check_all([toy_benchmark(with_images=False)], hashes={"x": 1})
 
 
 def test_progress_is_told_image_by_image(toy_benchmark: Make) -> None:
@@ -179,8 +181,8 @@ def test_progress_is_told_image_by_image(toy_benchmark: Make) -> None:
 def test_a_cmyk_image_keeps_its_flag_in_a_saved_benchmark(
     over: Make, damaged: dict[str, bytes], tmp_path: Path
 ) -> None:
-    over(damaged).save(tmp_path)
-    assert Benchmark.load(tmp_path).inspect().readable["cmyk"].flags == {ImageFlag.CMYK}
+    save_benchmark(over(damaged), tmp_path)
+    assert load_benchmark(tmp_path).inspect().readable["cmyk"].flags == {ImageFlag.CMYK}
 
 
 def test_an_rgb_jpeg_is_not_flagged_cmyk(encode_image: Encode) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from circus_bench.doctor import Agreement, Checkup, Diagnosis, HashKind, Severity, check_up, read_hashes
-from circus_bench.sources.loading import load_parts
+from circus_bench.benchmark import Benchmark
+from circus_bench.doctor import Agreement, Diagnosis, HashKind, HealthReport, Severity, check_all, read_hashes
+from circus_bench.hub.loading import load_labelled_benchmarks
 
 # protocols.md, section 6.1: 0-based M-BEIR indices, recomputed from the annotation files.
 # fmt: off
@@ -19,13 +20,17 @@ REFERENCE_FOR_HARD_TARGET = [
 ]
 # fmt: on
 
-Examine = Callable[[str], Checkup]
+Examine = Callable[[str], HealthReport]
+
+
+def official(protocol: str, shared: Path) -> list[Benchmark]:
+    return [part.benchmark for part in load_labelled_benchmarks(protocol, data=shared / "data")]
 
 
 @pytest.fixture(scope="session")
 def examine(shared: Path) -> Examine:
-    """`examine(protocol)`: the check-up of the official annotation files."""
-    return cache(lambda protocol: check_up(load_parts(protocol, data=shared / "data")))
+    """`examine(protocol)`: the report on the official annotation files."""
+    return cache(lambda protocol: check_all(official(protocol, shared)))
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +110,7 @@ def test_published_hashes_give_the_near_duplicates_of_the_cirr_gallery(shared: P
     # protocols.md, 6.4: 18 pairs at distance 0 (one hash shared by three images), 30 at distance 1 at most; 52 queries
     # whose target has a twin of the same hash.
     hashes = read_hashes(shared / "data" / "nlvr2" / "dev_hashes.json")
-    (found,) = check_up(load_parts("cirr/official", data=shared / "data"), hashes=hashes).diagnoses
+    (found,) = check_all(official("cirr/official", shared), hashes=hashes).diagnoses
     counted = found.near_duplicates[HashKind.PUBLISHED]
     assert (counted.images, counted.pairs_same, counted.pairs_within_1) == (2297, 18, 30)
     same, twins = found.result("same_published_hash"), found.result("target_twin_by_published_hash")
@@ -156,10 +161,10 @@ def test_no_circo_reference_is_its_own_positive(examine: Examine) -> None:
 
 def test_real_photos_have_no_near_duplicates(shared: Path) -> None:
     # Data README: the 372 clothing photos have no duplicates by bytes.
-    from circus_bench.doctor.image_checks import check_images, examine
+    from circus_bench.doctor.image_checks import check_images, scan_images
     from circus_bench.images import ImageFiles
 
     photos = ImageFiles.folder(shared / "data" / "photos" / "clothing" / "test")
-    examination = examine(photos, photos)
-    assert len(examination.inspection.readable) == 372
-    assert check_images(examination) == ()
+    scanned = scan_images(photos, photos)
+    assert len(scanned.inspection.readable) == 372
+    assert check_images(scanned) == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from circus_bench.benchmark import Benchmark, Defect, Protocol, Query, ReferencePolicy
-from circus_bench.doctor import check_up, write_report
+from circus_bench.doctor import check_all, write_report
 from circus_bench.doctor.report import SHOWN
 
 Make = Callable[..., Benchmark]
@@ -46,7 +46,7 @@ class Page(HTMLParser):
 @pytest.fixture
 def page(tmp_path: Path) -> Callable[..., Page]:
     def make(*parts: Benchmark, **changes: object) -> Page:
-        write_report(check_up(parts), tmp_path / "r.html", subject=str(changes.get("subject", "toy/test")))
+        write_report(check_all(parts), tmp_path / "r.html", subject=str(changes.get("subject", "toy/test")))
         return Page((tmp_path / "r.html").read_text(encoding="utf-8"))
 
     return make
@@ -62,7 +62,7 @@ def test_the_page_names_every_finding_with_its_meaning_and_ids(page: Callable[..
         images=dict.fromkeys("abcd", b""),
         allow=frozenset(Defect),
     )
-    checkup = check_up([ill])
+    checkup = check_all([ill])
     text = page(ill).text
     for result in checkup.diagnoses[0].results:
         assert result.check.replace("_", " ") in text
@@ -131,7 +131,7 @@ def test_the_page_can_be_used_without_eyes_on_it(page: Callable[..., Page], toy_
     assert all(attrs.get("scope") for tag, attrs in found.elements if tag == "th")
 
 
-def test_the_same_check_up_gives_the_same_bytes(tmp_path: Path, toy_benchmark: Make) -> None:
+def test_the_same_report_gives_the_same_bytes(tmp_path: Path, toy_benchmark: Make) -> None:
     for name in ("one", "two"):
-        write_report(check_up([toy_benchmark()]), tmp_path / name, subject="toy/test")
+        write_report(check_all([toy_benchmark()]), tmp_path / name, subject="toy/test")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

@@ -15,7 +15,8 @@ from support.standins import Blind, Chance, Constant, Deaf, NotANumber, StandIn,
 from circus_bench.api.runtime import BudgetError
 from circus_bench.benchmark import Benchmark, Condition, Query
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.encoding.encoder import Alarm, BenchmarkEncoder, EncodeSettings, ModelIdentity, collapsed
+from circus_bench.encoding.encoder import BenchmarkEncoder, EncodeSettings, ModelIdentity
+from circus_bench.encoding.sanity_checks import EncoderWarning, has_collapsed
 from circus_bench.errors import EmbeddingError, ImageError, RefusedError
 from circus_bench.images import black, decode
 from circus_bench.runs.run import run_benchmark
@@ -55,14 +56,14 @@ def test_the_text_only_condition_shows_a_black_image_of_the_reference_s_size(
     drive: Driver, toy_benchmark: Callable[..., Benchmark], encode_image: Callable[..., bytes]
 ) -> None:
     sizes = {"a": (40, 50), "b": (60, 30), "c": (32, 32)}
-    images = {name: encode_image(Image.new("RGB", size, name_colour(name)), "PNG") for name, size in sizes.items()}
+    images = {name: encode_image(Image.new("RGB", size, name_color(name)), "PNG") for name, size in sizes.items()}
     queries = (Query("q1", "a", "first", ("b",)), Query("q2", "b", "second", ("c",)))
     encoder = StandIn()
     drive(encoder, toy_benchmark(queries=queries, gallery="abc", images=images)).queries(Condition.TEXT_ONLY)
     assert encoder.seen == [(digest_of(black((40, 50))), "first"), (digest_of(black((60, 30))), "second")]
 
 
-def name_colour(name: str) -> tuple[int, int, int]:
+def name_color(name: str) -> tuple[int, int, int]:
     return (ord(name), 0, 0)
 
 
@@ -156,7 +157,7 @@ def test_an_encode_that_failed_keeps_the_shards_before_it(
     drive: Driver, toy_benchmark: Callable[..., Benchmark]
 ) -> None:
     benchmark = toy_benchmark()
-    settings = EncodeSettings(batch_size=1, shard_size=1)
+    settings = EncodeSettings(batch_size=1, checkpoint_every=1)
     with pytest.raises(EmbeddingError):
         drive(NotANumber(image_of(benchmark, "c")), benchmark, settings).gallery()
     healthy = StandIn()
@@ -188,7 +189,7 @@ def test_all_refused_inputs_are_found_before_the_error_and_named(
 
     benchmark = toy_benchmark()
     encoder = Refusing()
-    driver = drive(encoder, benchmark, EncodeSettings(batch_size=1, shard_size=1))
+    driver = drive(encoder, benchmark, EncodeSettings(batch_size=1, checkpoint_every=1))
     with pytest.raises(RefusedError, match="unsafe") as refusal:
         driver.gallery()
     assert refusal.value.reasons == {"a": "unsafe", "d": "unsafe"}
@@ -251,19 +252,19 @@ def test_progress_adds_up_whether_inputs_are_encoded_or_found(
 
 
 def test_a_composed_encoder_raises_no_alarm(drive: Driver) -> None:
-    assert drive(StandIn()).probe().alarms == ()
+    assert drive(StandIn()).sanity_check().alarms == ()
 
 
 def test_an_encoder_that_does_not_see_the_reference_raises_an_alarm(drive: Driver) -> None:
-    assert drive(Blind()).probe().alarms == (Alarm.REFERENCE_IGNORED,)
+    assert drive(Blind()).sanity_check().alarms == (EncoderWarning.REFERENCE_IGNORED,)
 
 
 def test_an_encoder_that_does_not_read_the_text_raises_an_alarm(drive: Driver) -> None:
-    assert drive(Deaf()).probe().alarms == (Alarm.TEXT_IGNORED,)
+    assert drive(Deaf()).sanity_check().alarms == (EncoderWarning.TEXT_IGNORED,)
 
 
 def test_an_encoder_that_changes_from_call_to_call_raises_an_alarm(drive: Driver) -> None:
-    assert drive(Unsteady()).probe().alarms == (Alarm.REFERENCE_LEAKS, Alarm.TEXT_LEAKS)
+    assert drive(Unsteady()).sanity_check().alarms == (EncoderWarning.REFERENCE_LEAKS, EncoderWarning.TEXT_LEAKS)
 
 
 def test_black_images_of_another_size_are_no_leak(
@@ -275,7 +276,7 @@ def test_black_images_of_another_size_are_no_leak(
         "b": encode_image(Image.new("RGB", (60, 30), "blue"), "PNG"),
     }
     queries = (Query("q1", "a", "first", ("b",)), Query("q2", "b", "second", ("a",)))
-    assert drive(Chance(), toy_benchmark(queries=queries, gallery="ab", images=images)).probe().alarms == ()
+    assert drive(Chance(), toy_benchmark(queries=queries, gallery="ab", images=images)).sanity_check().alarms == ()
 
 
 def test_the_probe_measures_how_much_a_vector_depends_on_its_batch(drive: Driver) -> None:
@@ -287,21 +288,21 @@ def test_the_probe_measures_how_much_a_vector_depends_on_its_batch(drive: Driver
             return found + np.float32(0.1) * len(found)
 
     # Three queries at once against one at a time: 0.3 - 0.1.
-    assert drive(Batched()).probe().batch_deviation == pytest.approx(0.2, abs=1e-5)
-    assert drive(StandIn()).probe().batch_deviation == 0
+    assert drive(Batched()).sanity_check().batch_deviation == pytest.approx(0.2, abs=1e-5)
+    assert drive(StandIn()).sanity_check().batch_deviation == 0
 
 
 def test_a_probe_works_with_a_single_query(drive: Driver, toy_benchmark: Callable[..., Benchmark]) -> None:
-    assert drive(StandIn(), toy_benchmark(queries=[Query("q", "a", "x", ("b",))])).probe().alarms == ()
+    assert drive(StandIn(), toy_benchmark(queries=[Query("q", "a", "x", ("b",))])).sanity_check().alarms == ()
 
 
 def test_a_constant_encoder_has_collapsed(drive: Driver) -> None:
-    assert collapsed(drive(Constant()).gallery())
+    assert has_collapsed(drive(Constant()).gallery())
 
 
 def test_a_working_encoder_has_not_collapsed(drive: Driver) -> None:
-    assert not collapsed(drive(StandIn()).gallery())
+    assert not has_collapsed(drive(StandIn()).gallery())
 
 
 def test_a_gallery_of_one_has_not_collapsed() -> None:
-    assert not collapsed(np.array([[1, 0]], np.float32))
+    assert not has_collapsed(np.array([[1, 0]], np.float32))

@@ -9,11 +9,11 @@ import datasets
 import pytest
 from support.parts import FREE, made_benchmark, made_part
 
-from circus_bench.dataset_scripts.builders import builder_of
+from circus_bench.dataset_scripts.builders import make_builder
 from circus_bench.errors import CircusError
-from circus_bench.hub.tables import Part, Table, config_name
+from circus_bench.hub.tables import LabelledBenchmark, Table, config_name
 from circus_bench.hub.writer import write_dataset_folder
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 
 
 def plain(dataset: Any) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def test_a_builder_makes_the_rows_of_the_folder(table: Table, with_images: bool,
     name = config_name("made", Subset.SF, table)
     cache = str(tmp_path / "cache")
     loaded = datasets.load_dataset(str(tmp_path / "circus"), name, split="test", cache_dir=cache)
-    builder = builder_of(part, Subset.SF, table=table, with_images=with_images, cache_dir=tmp_path / "cache")
+    builder = make_builder(part, Subset.SF, table=table, with_images=with_images, cache_dir=tmp_path / "cache")
     builder.download_and_prepare()
     made = builder.as_dataset("test")
     assert made.features == loaded.features
@@ -39,13 +39,13 @@ def test_a_builder_makes_the_rows_of_the_folder(table: Table, with_images: bool,
 
 
 def test_streaming_makes_the_same_rows(tmp_path: Path) -> None:
-    builder = builder_of(made_part(), Subset.V, cache_dir=tmp_path)
+    builder = make_builder(made_part(), Subset.V, cache_dir=tmp_path)
     builder.download_and_prepare()
     assert list(builder.as_streaming_dataset("test")) == plain(builder.as_dataset("test"))
 
 
 def test_parquet_holds_the_bytes_of_the_images(tmp_path: Path) -> None:
-    builder = builder_of(made_part(), with_images=True, cache_dir=tmp_path / "cache")
+    builder = make_builder(made_part(), with_images=True, cache_dir=tmp_path / "cache")
     builder.download_and_prepare(str(tmp_path / "out"), file_format="parquet")
     files = [str(path) for path in (tmp_path / "out").glob("*.parquet")]
     read = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "read"))
@@ -55,25 +55,25 @@ def test_parquet_holds_the_bytes_of_the_images(tmp_path: Path) -> None:
 
 
 def test_another_benchmark_is_not_taken_from_the_cache(tmp_path: Path) -> None:
-    first = builder_of(Part(made_benchmark()), cache_dir=tmp_path)
+    first = make_builder(LabelledBenchmark(made_benchmark()), cache_dir=tmp_path)
     queries = made_benchmark().queries[:2]
-    second = builder_of(Part(made_benchmark(queries=queries)), cache_dir=tmp_path)
+    second = make_builder(LabelledBenchmark(made_benchmark(queries=queries)), cache_dir=tmp_path)
     for builder in (first, second):
         builder.download_and_prepare()
     assert (len(first.as_dataset("test")), len(second.as_dataset("test"))) == (4, 2)
 
 
 def test_other_verdicts_are_not_taken_from_the_cache() -> None:
-    labelled, bare = made_part(), Part(made_benchmark(source=FREE))
-    assert builder_of(labelled).config_id != builder_of(bare).config_id
+    labelled, bare = made_part(), LabelledBenchmark(made_benchmark(source=FREE))
+    assert make_builder(labelled).config_id != make_builder(bare).config_id
 
 
 def test_the_same_part_is_taken_from_the_cache() -> None:
-    assert builder_of(made_part()).config_id == builder_of(made_part()).config_id
+    assert make_builder(made_part()).config_id == make_builder(made_part()).config_id
 
 
 def test_a_subset_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    builder = builder_of(Part(made_benchmark()), Subset.SF, cache_dir=tmp_path)
+    builder = make_builder(LabelledBenchmark(made_benchmark()), Subset.SF, cache_dir=tmp_path)
     with pytest.raises(Exception, match="generating") as raised:
         builder.download_and_prepare()
     assert isinstance(raised.value.__cause__, CircusError)

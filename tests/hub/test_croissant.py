@@ -9,9 +9,10 @@ import pytest
 from support.parts import IN_SUBSET, made_part, png
 
 from circus_bench.hub import writer
+from circus_bench.hub.loading import load_benchmark
 from circus_bench.hub.writer import read_manifest, write_dataset_folder
 from circus_bench.io import read_json
-from circus_bench.labels.label_table import Subset
+from circus_bench.labels.labels import Subset
 
 mlcroissant = pytest.importorskip("mlcroissant")
 
@@ -91,7 +92,6 @@ def test_every_parquet_file_is_listed_with_its_checksum(circus: Path) -> None:
 
 
 def test_shards_hold_the_images_of_the_benchmark(circus: Path) -> None:
-    from circus_bench.hub.reader import FolderImages
-
-    images = FolderImages(circus, "made")
+    images = load_benchmark(circus).gallery.images
+    assert images is not None
     assert [images[f"g{i}"] for i in range(6)] == [png(i, 64) for i in range(6)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,12 @@ from typing import Any
 import pytest
 from support.loopback_hub import TOKEN, Blob, LoopbackHub
 from support.parts import made_benchmark, made_part
+from support.warm_python import WarmPython
 
+from circus_bench.benchmark import Protocol, ReferencePolicy
 from circus_bench.errors import FormatError
 from circus_bench.hub.publish import PublishError, check_publishable
-from circus_bench.hub.tables import Part
+from circus_bench.hub.tables import LabelledBenchmark
 from circus_bench.hub.writer import file_facts, write_dataset_folder
 from circus_bench.io import read_json, write_json
 
@@ -42,15 +43,12 @@ def circus(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(hub: LoopbackHub, tmp_path: Path) -> Run:
+def client(hub: LoopbackHub, warm_libraries: WarmPython, tmp_path: Path) -> Run:
     """`client(code, *arguments, **environment)`: run Python code as a client of the Hub."""
 
     def run(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, *map(str, arguments)]
         env = {**os.environ, **hub.environment(tmp_path / "home"), **environment}
-        return subprocess.run(
-            command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=tmp_path, check=False
-        )
+        return warm_libraries.run(code, *arguments, env=env, cwd=tmp_path)
 
     return run
 
@@ -102,7 +100,7 @@ class TestCommits:
     ) -> None:
         publish(circus)
         sent = len(hub.puts())
-        write_dataset_folder([Part(made_benchmark())], circus, with_images=True)  # no verdicts: sf and v are gone
+        write_dataset_folder([LabelledBenchmark(made_benchmark())], circus)  # no labels: sf and v are gone
         done = publish(circus)
         assert done.returncode == DONE, done.stderr
         assert published(hub) == tree(circus)
@@ -113,7 +111,7 @@ class TestCommits:
         publish(circus)
         repo = hub.repositories[REPO]
         repo.commit("theirs", {**hub.commits(REPO)[-1].files, "paper.pdf": Blob(b"theirs")})
-        write_dataset_folder([made_part()], circus)  # without images now
+        write_dataset_folder([made_part()], circus, with_images=False)
         assert publish(circus).returncode == DONE
         assert published(hub) == {**tree(circus), "paper.pdf": b"theirs"}
 
@@ -254,14 +252,14 @@ class TestRefusals:
         assert "ORG/NAME" in refused.stderr
 
     def test_restricted_pixels_are_refused(self, tmp_path: Path) -> None:
-        part = Part(made_benchmark(name="cirr"))
-        write_dataset_folder([part], tmp_path / "circus", with_images=True, local_only=True)
+        part = LabelledBenchmark(made_benchmark(name="cirr"))
+        write_dataset_folder([part], tmp_path / "circus")
         with pytest.raises(PublishError, match=r"must not be redistributed \(1: 'cirr'\)"):
             check_publishable(tmp_path / "circus")
 
     def test_restricted_pixels_are_refused_whatever_the_manifest_says(self, tmp_path: Path) -> None:
-        part = Part(made_benchmark(name="cirr"))
-        write_dataset_folder([part], tmp_path / "circus", with_images=True, local_only=True)
+        part = LabelledBenchmark(made_benchmark(name="cirr"))
+        write_dataset_folder([part], tmp_path / "circus")
         path = tmp_path / "circus/manifest.json"
         manifest: dict[str, Any] = read_json(path)
         manifest["publishable"] = True
@@ -272,8 +270,37 @@ class TestRefusals:
             check_publishable(tmp_path / "circus")
 
     def test_restricted_ids_without_pixels_pass(self, tmp_path: Path) -> None:
-        write_dataset_folder([Part(made_benchmark(name="cirr"))], tmp_path / "circus")
+        part = LabelledBenchmark(made_benchmark(name="cirr"))
+        write_dataset_folder([part], tmp_path / "circus", with_images=False)
         check_publishable(tmp_path / "circus")
+
+    @pytest.mark.parametrize(
+        ("name", "changes"),
+        [
+            *((name, {}) for name in ("cirr", "fashioniq", "lasco", "circo", "rmir")),
+            ("mine", {"protocol": Protocol("cirr/mbeir", ReferencePolicy.KEPT)}),
+            ("mine", {"source": {"license": "CC0-1.0"}}),
+        ],
+    )
+    def test_pixels_need_the_permission_of_their_source(
+        self, name: str, changes: dict[str, Any], tmp_path: Path
+    ) -> None:
+        write_dataset_folder([LabelledBenchmark(made_benchmark(name=name, **changes))], tmp_path / "circus")
+        with pytest.raises(PublishError, match="must not be redistributed"):
+            check_publishable(tmp_path / "circus")
+
+    def test_an_image_that_cannot_be_decoded_is_refused(self, tmp_path: Path) -> None:
+        images = {**(made_benchmark().gallery.images or {}), "g4": b"<html>404</html>"}
+        write_dataset_folder([LabelledBenchmark(made_benchmark().with_images(images))], tmp_path / "circus")
+        with pytest.raises(
+            PublishError, match=r"local use \(made: images that cannot be decoded\).*circus-bench doctor"
+        ):
+            check_publishable(tmp_path / "circus")
+
+    def test_a_folder_that_says_that_it_is_for_local_use_is_refused(self, circus: Path) -> None:
+        write_json(circus / "manifest.json", {**read_json(circus / "manifest.json"), "publishable": False})
+        with pytest.raises(PublishError, match="the manifest says so"):
+            check_publishable(circus)
 
     def test_a_folder_with_a_changed_file_is_refused(self, circus: Path) -> None:
         (circus / "README.md").write_text("mine")

@@ -13,17 +13,19 @@ import datasets
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from support.parts import FREE, IN_SUBSET, made_benchmark, made_part, made_verdicts, png, without_images
+from support.parts import FREE, IN_SUBSET, made_benchmark, made_labels, made_part, png, without_images
 
-from circus_bench.benchmark import Benchmark, Defect, Query
-from circus_bench.errors import BenchmarkError, CircusError, FormatError, ImageError, MismatchError
+from circus_bench.benchmark import Defect, Gallery, Query
+from circus_bench.errors import BenchmarkError, CircusError, FormatError, MismatchError
 from circus_bench.hub import writer
-from circus_bench.hub.reader import benchmark_of, join_images, verdicts_of
-from circus_bench.hub.tables import Part, Table, config_name, features
-from circus_bench.hub.writer import data_files, n_rows, read_manifest, verify, write_dataset_folder
+from circus_bench.hub.loading import load_benchmark, load_labelled_benchmark
+from circus_bench.hub.reader import read_benchmark, read_labels
+from circus_bench.hub.tables import LabelledBenchmark, Table, config_name, features
+from circus_bench.hub.writer import data_files, n_rows, read_manifest, save_benchmark, verify, write_dataset_folder
+from circus_bench.images import Unreadable, read_image_facts
 from circus_bench.io import read_json, sha256, write_json
-from circus_bench.labels.label_table import Subset
-from circus_bench.labels.labels import published
+from circus_bench.labels.labels import Subset
+from circus_bench.labels.published import published_labels
 from circus_bench.sources import load_source
 
 
@@ -178,11 +180,11 @@ class TestWriting:
         out = tmp_path / "circus"
         write_dataset_folder([made_part(name="one"), made_part(name="two")], out, with_images=True)
         before = tree(out)
-        write_dataset_folder([Part(made_benchmark(name="two", images=False))], out)
+        write_dataset_folder([LabelledBenchmark(made_benchmark(name="two", images=False))], out)
         after = tree(out)
         assert {p for p in after if p.startswith("data/two/")} == {
             f"data/two/{place}/00000.parquet" for place in ("full", "full-queries", "full-qrels", "corpus")
-        }
+        }  # no facts about images either
         assert all(after[p] == before[p] for p in before if p.startswith("data/one/"))
         assert verify(out)["benchmarks"].keys() == {"one", "two"}
 
@@ -199,7 +201,7 @@ class TestWriting:
         write_dataset_folder([part], tmp_path / "circus", with_images=True, shard_bytes=30_000)
         shards = data_files(tmp_path / "circus", read_manifest(tmp_path / "circus"), "made_full-corpus")
         assert [pq.read_metadata(path).num_rows for path in shards] == [2, 2, 2]
-        assert list(benchmark_of(tmp_path / "circus", "made").gallery.ids) == [f"g{i}" for i in range(6)]
+        assert list(read_benchmark(tmp_path / "circus", "made").gallery.ids) == [f"g{i}" for i in range(6)]
 
     def test_progress_counts_every_row(self, tmp_path: Path) -> None:
         part, seen = made_part(), []
@@ -208,18 +210,18 @@ class TestWriting:
         assert len(seen) == n_rows([part]) == 6 + 2 * (4 + 3 + 2) + 5 + 4 + 2
 
     def test_without_verdicts_there_is_only_full(self, tmp_path: Path) -> None:
-        manifest = write_dataset_folder([Part(made_benchmark())], tmp_path / "circus")
+        manifest = write_dataset_folder([LabelledBenchmark(made_benchmark())], tmp_path / "circus")
         assert {of["subset"] for of in manifest["benchmarks"]["made"]["configs"].values()} == {"full"}
 
     def test_without_labels_of_all_queries_there_is_no_sf(self, tmp_path: Path) -> None:
-        verdicts = made_verdicts(made_benchmark())
-        some = dataclasses.replace(verdicts, verdicts={key: verdicts.verdicts[key] for key in ("q1", "q3")})
-        manifest = write_dataset_folder([Part(made_benchmark(), some)], tmp_path / "circus")
+        verdicts = made_labels(made_benchmark())
+        some = dataclasses.replace(verdicts, by_query={key: verdicts.by_query[key] for key in ("q1", "q3")})
+        manifest = write_dataset_folder([LabelledBenchmark(made_benchmark(), some)], tmp_path / "circus")
         assert {of["subset"] for of in manifest["benchmarks"]["made"]["configs"].values()} == {"full", "v"}
 
     def test_without_images_the_digests_that_are_known_are_written(self, tmp_path: Path) -> None:
         benchmark = made_benchmark()
-        write_dataset_folder([Part(benchmark)], tmp_path / "circus")
+        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus", with_images=False)
         corpus = pq.read_table(tmp_path / "circus/data/made/corpus/00000.parquet")
         known = benchmark.inspect().readable
         assert corpus.to_pylist() == [{"id": i, "digest": known[i].digest} for i in benchmark.gallery.ids]
@@ -271,42 +273,73 @@ class TestRefusals:
             write_dataset_folder([made_part()], tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
-    @pytest.mark.parametrize("name", ["cirr", "fashioniq", "lasco", "circo", "rmir"])
-    def test_pixels_of_a_known_restricted_source_are_refused_whatever_it_says(self, name: str, tmp_path: Path) -> None:
-        with pytest.raises(CircusError, match="must not be redistributed"):
-            write_dataset_folder([Part(made_benchmark(name=name, source=FREE))], tmp_path / "circus", with_images=True)
-
-    def test_pixels_of_a_renamed_restricted_source_are_refused(self, tmp_path: Path) -> None:
-        protocol = dataclasses.replace(made_benchmark().protocol, id="cirr/mbeir")
-        part = Part(made_benchmark(name="mine", protocol=protocol))
-        with pytest.raises(CircusError, match="must not be redistributed"):
-            write_dataset_folder([part], tmp_path / "circus", with_images=True)
-
-    def test_pixels_of_an_unknown_source_need_its_permission(self, tmp_path: Path) -> None:
-        part = Part(made_benchmark(source={"license": "CC0-1.0"}))
-        with pytest.raises(CircusError, match="must not be redistributed"):
-            write_dataset_folder([part], tmp_path / "circus", with_images=True)
-
-    def test_local_use_allows_pixels_and_marks_the_folder(self, tmp_path: Path) -> None:
-        part = Part(made_benchmark(name="cirr"))
-        manifest = write_dataset_folder([part], tmp_path / "circus", with_images=True, local_only=True)
-        assert manifest["publishable"] is False
-        assert manifest["benchmarks"]["cirr"]["pixels"] is True
-
-    def test_images_of_annotations_alone_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(CircusError, match="join its images first"):
-            write_dataset_folder([Part(made_benchmark(images=False))], tmp_path / "circus", with_images=True)
-
-    def test_an_image_that_cannot_be_decoded_is_refused_by_name(self, tmp_path: Path) -> None:
-        held = made_benchmark().gallery.images
-        assert held is not None
-        benchmark = without_images(made_benchmark()).with_images({**held, "g4": b"<html>404</html>"})
-        with pytest.raises(ImageError, match="'g4'"):
-            write_dataset_folder([Part(benchmark)], tmp_path / "circus", with_images=True)
-
     def test_two_benchmarks_of_one_name_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(CircusError, match="'made'"):
             write_dataset_folder([made_part(), made_part()], tmp_path / "circus")
+
+
+class TestImages:
+    """Images go in whenever they are at hand; `test_publish` has what is refused for it."""
+
+    @pytest.mark.parametrize("name", ["cirr", "fashioniq", "lasco", "circo", "rmir"])
+    def test_pixels_of_a_known_restricted_source_are_for_local_use_whatever_it_says(
+        self, name: str, tmp_path: Path
+    ) -> None:
+        part = LabelledBenchmark(made_benchmark(name=name, source=FREE))
+        manifest = write_dataset_folder([part], tmp_path / "circus")
+        assert (manifest["publishable"], manifest["benchmarks"][name]["pixels"]) == (False, True)
+
+    def test_pixels_of_a_renamed_restricted_source_are_for_local_use(self, tmp_path: Path) -> None:
+        protocol = dataclasses.replace(made_benchmark().protocol, id="cirr/mbeir")
+        part = LabelledBenchmark(made_benchmark(name="mine", protocol=protocol))
+        assert write_dataset_folder([part], tmp_path / "circus")["publishable"] is False
+
+    def test_pixels_of_an_unknown_source_need_its_permission(self, tmp_path: Path) -> None:
+        part = LabelledBenchmark(made_benchmark(source={"license": "CC0-1.0"}))
+        assert write_dataset_folder([part], tmp_path / "circus")["publishable"] is False
+
+    def test_one_restricted_benchmark_keeps_the_whole_folder_local(self, tmp_path: Path) -> None:
+        assert write_dataset_folder([made_part()], tmp_path / "circus")["publishable"] is True
+        write_dataset_folder([LabelledBenchmark(made_benchmark(name="cirr"))], tmp_path / "circus")
+        assert read_manifest(tmp_path / "circus")["publishable"] is False
+        write_dataset_folder([LabelledBenchmark(made_benchmark(name="cirr"))], tmp_path / "circus", with_images=False)
+        assert read_manifest(tmp_path / "circus")["publishable"] is True
+
+    def test_restricted_annotations_may_be_published(self, tmp_path: Path) -> None:
+        manifest = write_dataset_folder([made_part(name="cirr")], tmp_path / "circus", with_images=False)
+        assert (manifest["publishable"], manifest["benchmarks"]["cirr"]["pixels"]) == (True, False)
+
+    def test_annotations_alone_have_no_images_to_write(self, tmp_path: Path) -> None:
+        part = LabelledBenchmark(made_benchmark(images=False))
+        manifest = write_dataset_folder([part], tmp_path / "circus")
+        assert (manifest["publishable"], manifest["benchmarks"]["made"]["pixels"]) == (True, False)
+        assert not (tmp_path / "circus" / writer.IMAGE_FACTS.format("made")).exists()
+
+    def test_an_image_that_cannot_be_decoded_is_kept_and_counted_and_not_published(self, tmp_path: Path) -> None:
+        held = made_benchmark().gallery.images
+        assert held is not None
+        benchmark = without_images(made_benchmark()).with_images({**held, "g4": b"<html>404</html>"})
+        manifest = write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        assert (manifest["publishable"], manifest["benchmarks"]["made"]["unreadable_images"]) == (False, 1)
+        loaded = load_benchmark(tmp_path / "circus")
+        assert (loaded.gallery.images or {})["g4"] == b"<html>404</html>"
+        assert loaded.inspect().unreadable == {"g4": Unreadable.NOT_AN_IMAGE}
+
+    def test_sound_images_leave_no_count(self, circus: Path) -> None:
+        assert "unreadable_images" not in read_manifest(circus)["benchmarks"]["made"]
+
+    def test_a_missing_image_is_null_where_it_is_allowed(self, tmp_path: Path) -> None:
+        held = {name: data for name, data in (made_benchmark().gallery.images or {}).items() if name != "g4"}
+        benchmark = made_benchmark(gallery=Gallery(made_benchmark().gallery.ids, held), allow={Defect.MISSING_IMAGE})
+        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        corpus = pq.read_table(tmp_path / "circus/data/made/corpus/00000.parquet").to_pylist()
+        assert [row["id"] for row in corpus if row["image"] is None] == ["g4"]
+        assert read_manifest(tmp_path / "circus")["benchmarks"]["made"]["unreadable_images"] == 1
+        assert load_benchmark(tmp_path / "circus").fingerprint == benchmark.fingerprint
+
+    def test_the_facts_say_what_decoding_found(self, circus: Path) -> None:
+        facts = read_image_facts(circus / writer.IMAGE_FACTS.format("made"))
+        assert facts == made_benchmark().inspect()
 
 
 class TestVerify:
@@ -342,34 +375,34 @@ class TestVerify:
             verify(built)
 
     def test_a_folder_without_manifest_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(FormatError, match="circus-bench build"):
+        with pytest.raises(FormatError, match="circus-bench data make"):
             verify(tmp_path)
 
 
 class TestReadingBack:
     def test_the_benchmark_is_the_one_that_was_written(self, circus: Path) -> None:
-        read = benchmark_of(circus, "made")
+        read = read_benchmark(circus, "made")
         assert read == made_benchmark()
         assert read.fingerprint == made_benchmark().fingerprint
 
     def test_the_details_come_back(self, circus: Path) -> None:
-        assert benchmark_of(circus, "made").queries[1].details == {"kind": ["x", 1]}
+        assert read_benchmark(circus, "made").queries[1].details == {"kind": ["x", 1]}
 
     def test_a_subset_keeps_the_gallery_and_has_its_own_fingerprint(self, circus: Path) -> None:
-        whole, part = benchmark_of(circus, "made"), benchmark_of(circus, "made", Subset.V)
+        whole, part = load_benchmark(circus), load_benchmark(f"{circus}#made_v")
         assert [query.id for query in part.queries] == IN_SUBSET[Subset.V]
         assert part.gallery.ids == whole.gallery.ids
         assert not part.fingerprint.matches(whole.fingerprint)
 
     def test_verdicts_come_back(self, circus: Path) -> None:
-        assert verdicts_of(circus, "made") == made_verdicts(made_benchmark())
+        assert read_labels(circus, "made") == made_labels(made_benchmark())
 
     def test_findings_come_back(self, tmp_path: Path) -> None:
         queries = (*made_benchmark().queries, Query("q9", "g1", "odd", ("g1",)))
         allow = frozenset({Defect.REFERENCE_IS_TARGET})
         benchmark = made_benchmark(queries=queries, allow=allow, images=False)
-        write_dataset_folder([Part(benchmark)], tmp_path / "circus")
-        assert benchmark_of(tmp_path / "circus", "made").findings == benchmark.findings
+        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        assert read_benchmark(tmp_path / "circus", "made").findings == benchmark.findings
 
     def test_altered_queries_are_found(self, tmp_path: Path) -> None:
         out = tmp_path / "circus"
@@ -379,23 +412,23 @@ class TestReadingBack:
         texts = table["text"].to_pylist()
         pq.write_table(table.set_column(table.column_names.index("text"), "text", [["other", *texts[1:]]]), path)
         with pytest.raises(FormatError, match="fingerprint differs"):
-            benchmark_of(out, "made")
+            read_benchmark(out, "made")
 
     def test_an_unknown_benchmark_is_refused_with_those_there_are(self, circus: Path) -> None:
         with pytest.raises(CircusError, match="'made'"):
-            benchmark_of(circus, "other")
+            read_benchmark(circus, "other")
 
-    def test_a_subset_that_was_not_built_is_refused_with_those_there_are(self, tmp_path: Path) -> None:
-        write_dataset_folder([Part(made_benchmark(images=False))], tmp_path / "circus")
-        with pytest.raises(CircusError, match="made_sf"):
-            benchmark_of(tmp_path / "circus", "made", Subset.SF)
+    def test_a_subset_that_was_not_built_is_refused_with_what_it_needs(self, tmp_path: Path) -> None:
+        write_dataset_folder([LabelledBenchmark(made_benchmark(images=False))], tmp_path / "circus")
+        with pytest.raises(CircusError, match="made: the subset 'sf' needs labels or human judgements"):
+            load_benchmark(f"{tmp_path / 'circus'}#made_sf")
 
 
 class TestJoinImages:
     @pytest.fixture
     def bare(self, tmp_path: Path) -> Path:
         """Without images, and with their digests."""
-        write_dataset_folder([made_part()], tmp_path / "bare")
+        write_dataset_folder([made_part()], tmp_path / "bare", with_images=False)
         return tmp_path / "bare"
 
     @pytest.fixture
@@ -405,34 +438,38 @@ class TestJoinImages:
             (tmp_path / "files/deep" / f"{image_id}.png").write_bytes(png(seed))
         return tmp_path / "files"
 
-    def test_one_call_gives_a_folder_with_images(self, bare: Path, files: Path, tmp_path: Path, circus: Path) -> None:
-        joined = join_images(bare, "made", files, out=tmp_path / "joined")
-        assert joined.fingerprint == made_benchmark().fingerprint
+    def test_the_joined_folder_is_that_which_was_written_with_images(
+        self, bare: Path, files: Path, tmp_path: Path, circus: Path
+    ) -> None:
+        joined = load_labelled_benchmark(bare, images=files)
+        assert joined.benchmark.fingerprint == made_benchmark().fingerprint
+        write_dataset_folder([joined], tmp_path / "joined")
         assert tree(tmp_path / "joined") == tree(circus)
 
-    def test_a_missing_image_is_named(self, bare: Path, files: Path, tmp_path: Path) -> None:
+    def test_a_missing_image_is_named(self, bare: Path, files: Path) -> None:
         (files / "deep/g3.png").unlink()
         with pytest.raises(BenchmarkError, match="'g3'"):
-            join_images(bare, "made", files, out=tmp_path / "joined")
+            load_benchmark(bare, images=files)
 
-    def test_an_image_with_other_pixels_is_named(self, bare: Path, files: Path, tmp_path: Path) -> None:
+    def test_an_image_with_other_pixels_is_named(self, bare: Path, files: Path) -> None:
         (files / "deep/g3.png").write_bytes(png(99))
         with pytest.raises(MismatchError, match="'g3'"):
-            join_images(bare, "made", files, out=tmp_path / "joined")
+            load_benchmark(bare, images=files)
 
-    def test_the_same_pixels_in_another_file_are_taken(self, bare: Path, files: Path, tmp_path: Path) -> None:
+    def test_the_same_pixels_in_another_file_are_taken(self, bare: Path, files: Path) -> None:
         file = io.BytesIO()
         Image.open(io.BytesIO(png(3))).save(file, "WEBP", lossless=True)
         (files / "deep/g3.png").unlink()
         (files / "deep/g3.webp").write_bytes(file.getvalue())
-        joined = join_images(bare, "made", files, out=tmp_path / "joined")
+        joined = load_benchmark(bare, images=files)
         assert joined.fingerprint == made_benchmark().fingerprint
+        assert (joined.gallery.images or {})["g3"] == file.getvalue()
 
     def test_restricted_images_make_a_folder_for_local_use(self, tmp_path: Path) -> None:
         held = made_benchmark().gallery.images
         assert held is not None
-        write_dataset_folder([Part(made_benchmark(name="cirr", images=False))], tmp_path / "bare")
-        join_images(tmp_path / "bare", "cirr", held, out=tmp_path / "joined")
+        write_dataset_folder([LabelledBenchmark(made_benchmark(name="cirr", images=False))], tmp_path / "bare")
+        save_benchmark(load_benchmark(tmp_path / "bare", images=held), tmp_path / "joined")
         assert read_manifest(tmp_path / "joined")["publishable"] is False
 
 
@@ -451,7 +488,7 @@ class TestPublishedSubsets:
         self, protocol: str, expected: dict[str, int], shared: Path, tmp_path: Path
     ) -> None:
         name = protocol.partition("/")[0]
-        part = Part(load_source(protocol, shared / "data" / name), published(name))
+        part = LabelledBenchmark(load_source(protocol, shared / "data" / name), published_labels(name))
         manifest = write_dataset_folder([part], tmp_path / "circus")
         configs = manifest["benchmarks"][name]["configs"].values()
         assert {of["subset"]: of["rows"] for of in configs if of["table"] == "rows"} == expected
@@ -479,7 +516,7 @@ def test_the_folder_holds_no_path_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_a_saved_benchmark_and_a_fresh_one_give_the_same_folder(tmp_path: Path, circus: Path) -> None:
-    made_benchmark().save(tmp_path / "saved")
-    loaded = Benchmark.load(tmp_path / "saved")
-    write_dataset_folder([Part(loaded, made_verdicts(loaded))], tmp_path / "circus", with_images=True)
+    save_benchmark(made_benchmark(), tmp_path / "saved")
+    loaded = load_benchmark(tmp_path / "saved")
+    write_dataset_folder([LabelledBenchmark(loaded, made_labels(loaded))], tmp_path / "circus", with_images=True)
     assert tree(tmp_path / "circus") == tree(circus)

@@ -17,8 +17,10 @@ from support.makers import make_run
 from circus_bench.audit.audit import audit_runs
 from circus_bench.benchmark import Condition
 from circus_bench.errors import FormatError, MismatchError
-from circus_bench.labels.formats import read_verdicts
-from circus_bench.labels.labels import Keys, Reason, Verdict, Verdicts
+from circus_bench.labels.formats import load_labels
+from circus_bench.labels.labels import Labels
+from circus_bench.labels.provenance import IdScheme
+from circus_bench.labels.query_label import QueryLabel, RejectionReason
 from circus_bench.metrics.shortcut import Label, Shortcut
 
 SC, CR, UN = Label.SHORTCUT, Label.COMPOSITION_REQUIRED, Label.UNRESOLVED
@@ -32,7 +34,7 @@ def by_condition(values: Sequence[int | None]) -> dict[Condition, int | None]:
     return dict(zip(Condition, values, strict=True))
 
 
-def expected(query: str, *, supports: bool = True, human: bool = False) -> Verdict:
+def expected(query: str, *, supports: bool = True, human: bool = False) -> QueryLabel:
     *support, unimodal = SUPPORTS[query] if supports else (None,) * 4
     verdict = {
         "query": query,
@@ -41,9 +43,11 @@ def expected(query: str, *, supports: bool = True, human: bool = False) -> Verdi
         "support_unimodal": unimodal,
     }
     if query == "4":
-        return Verdict(label=SC, detail=Shortcut.TEXT_ONLY, **verdict)
-    judged = {"audited": True, "valid": False, "stratum": UN, "reasons": (Reason.QUERY_TOO_BROAD,)} if human else {}
-    return Verdict(label=UN, **verdict, **judged)
+        return QueryLabel(label=SC, detail=Shortcut.TEXT_ONLY, **verdict)
+    judged = (
+        {"audited": True, "valid": False, "stratum": UN, "reasons": (RejectionReason.QUERY_TOO_BROAD,)} if human else {}
+    )
+    return QueryLabel(label=UN, **verdict, **judged)
 
 
 def trace_row(query: str) -> dict[str, Any]:
@@ -125,7 +129,10 @@ def hub_row(query: str, **changes: Any) -> dict[str, Any]:
         "human_valid": False if rejected else None,
         "validation_stratum": "unresolved" if rejected else None,
         "human_validation_scope": "complete",
-        **{reason.value: (reason is Reason.QUERY_TOO_BROAD) if rejected else None for reason in Reason},
+        **{
+            reason.value: (reason is RejectionReason.QUERY_TOO_BROAD) if rejected else None
+            for reason in RejectionReason
+        },
     }
     assert len(row) == 28
     return {**row, **changes}
@@ -154,8 +161,8 @@ def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def read(path: Path, **options: Any) -> dict[str, Verdict]:
-    return dict(read_verdicts(path, **options).verdicts)
+def read(path: Path, **options: Any) -> dict[str, QueryLabel]:
+    return dict(load_labels(path, **options).by_query)
 
 
 # The formats.
@@ -169,9 +176,13 @@ def test_a_trace_gives_labels_ranks_and_supports(tmp_path: Path, write: Callable
 
 def test_a_trace_is_about_the_benchmark_that_is_named(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", [trace_row("4")])
-    assert read_verdicts(path).benchmark == ""
-    named = read_verdicts(path, benchmark="lasco")
-    assert (named.benchmark, named.origin.keys, named.origin.licence) == ("lasco", Keys.POSITION, "MIT")
+    assert load_labels(path).benchmark == ""
+    named = load_labels(path, benchmark="lasco")
+    assert (named.benchmark, named.provenance.id_scheme, named.provenance.license) == (
+        "lasco",
+        IdScheme.POSITION,
+        "MIT",
+    )
 
 
 def test_the_aggregated_audit_gives_labels_ranks_and_supports(tmp_path: Path) -> None:
@@ -202,20 +213,20 @@ def test_an_index_list_gives_valid_queries_and_their_label(tmp_path: Path) -> No
         "selection_value": True,
         "query_indices": [3, 12],
     }
-    verdicts = read_verdicts(write_json(tmp_path / "x.json", content))
+    verdicts = load_labels(write_json(tmp_path / "x.json", content))
     assert verdicts.benchmark == "cirr"
-    assert verdicts.origin.n_queries == 4170
-    assert list(verdicts.verdicts) == ["3", "12"]
-    assert verdicts.verdicts["3"] == Verdict("3", CR, audited=True, valid=True, stratum=CR)
+    assert verdicts.provenance.n_queries == 4170
+    assert list(verdicts.by_query) == ["3", "12"]
+    assert verdicts.by_query["3"] == QueryLabel("3", CR, audited=True, valid=True, stratum=CR)
 
 
 @pytest.mark.parametrize(("write", "suffix"), [(write_parquet, "parquet"), (write_csv, "csv"), (write_jsonl, "jsonl")])
 def test_the_hub_s_columns_give_labels_ranks_and_human_verdicts(
     tmp_path: Path, write: Callable[..., Path], suffix: str
 ) -> None:
-    verdicts = read_verdicts(write(tmp_path / f"x.{suffix}", [hub_row("4"), hub_row("7")]))
-    assert (verdicts.benchmark, verdicts.origin.k) == ("cirr", 10)
-    assert dict(verdicts.verdicts) == {
+    verdicts = load_labels(write(tmp_path / f"x.{suffix}", [hub_row("4"), hub_row("7")]))
+    assert (verdicts.benchmark, verdicts.provenance.k) == ("cirr", 10)
+    assert dict(verdicts.by_query) == {
         "4": expected("4", supports=False),
         "7": expected("7", supports=False, human=True),
     }
@@ -229,12 +240,12 @@ def test_ranks_of_a_column_with_empty_cells_may_be_written_as_decimals(tmp_path:
 
 def test_a_label_csv_may_lack_ranks_and_supports(tmp_path: Path) -> None:
     row = {"query_idx": 0, "label": "shortcut_solvable", **{f"best_rank_{condition}": "" for condition in Condition}}
-    assert read(write_csv(tmp_path / "x.csv", [row])) == {"0": Verdict("0", SC)}
+    assert read(write_csv(tmp_path / "x.csv", [row])) == {"0": QueryLabel("0", SC)}
 
 
 def test_our_own_labels_are_read_as_such(tmp_path: Path) -> None:
-    audit_runs([make_run([1], [2], [30])]).save_labels(tmp_path / "labels.parquet")
-    assert read_verdicts(tmp_path / "labels.parquet") == Verdicts.of_labels(tmp_path / "labels.parquet")
+    audit_runs([make_run([1], [2], [30])]).labels.save(tmp_path / "labels.parquet")
+    assert load_labels(tmp_path / "labels.parquet") == Labels.load(tmp_path / "labels.parquet")
 
 
 # Several benchmarks in one file.
@@ -244,10 +255,10 @@ def test_of_several_benchmarks_one_must_be_asked_for(tmp_path: Path) -> None:
     rows = [hub_row("4"), hub_row("4", dataset="circo"), hub_row("7", dataset="circo")]
     path = write_parquet(tmp_path / "x.parquet", rows)
     with pytest.raises(FormatError, match=r"several benchmarks \(circo, cirr\)"):
-        read_verdicts(path)
+        load_labels(path)
     assert list(read(path, benchmark="circo")) == ["4", "7"]
-    with pytest.raises(FormatError, match="no verdict on 'lasco', only on circo, cirr"):
-        read_verdicts(path, benchmark="lasco")
+    with pytest.raises(FormatError, match="no label of 'lasco', only of circo, cirr"):
+        load_labels(path, benchmark="lasco")
 
 
 # Croissant.
@@ -271,9 +282,9 @@ def test_a_croissant_export_is_read_from_the_file_it_names(tmp_path: Path) -> No
     rows = [hub_row("4"), hub_row("7")]
     data = write_parquet(tmp_path / "data.parquet", rows)
     resource = {"contentUrl": "data.parquet", "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
-    found = read_verdicts(croissant(tmp_path / "croissant.json", list(rows[0]), resource))
-    assert found.verdicts == read_verdicts(data).verdicts
-    assert found.origin.source == "croissant.json"
+    found = load_labels(croissant(tmp_path / "croissant.json", list(rows[0]), resource))
+    assert found.by_query == load_labels(data).by_query
+    assert found.provenance.source == "croissant.json"
 
 
 def test_a_croissant_file_set_is_read_shard_by_shard(tmp_path: Path) -> None:
@@ -290,22 +301,22 @@ def test_a_croissant_of_a_web_address_is_read_from_the_copy_beside_it(tmp_path: 
     write_csv(tmp_path / "exports" / "trace.csv", [trace_row("4")])
     resource = {"contentUrl": "https://example.org/r/project/exports/trace.csv"}
     path = croissant(tmp_path / "x.json", list(trace_row("4")), resource, name="CIRCUS-LaSCo")
-    verdicts = read_verdicts(path)
-    assert (verdicts.benchmark, list(verdicts.verdicts)) == ("lasco", ["4"])
+    verdicts = load_labels(path)
+    assert (verdicts.benchmark, list(verdicts.by_query)) == ("lasco", ["4"])
 
 
 def test_a_croissant_without_its_data_says_what_to_get(tmp_path: Path) -> None:
     resource = {"contentUrl": "https://example.org/trace.csv"}
     path = croissant(tmp_path / "x.json", list(trace_row("4")), resource)
     with pytest.raises(FormatError, match=r"'data' are not beside it; get https://example.org/trace.csv"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 def test_a_croissant_whose_data_were_changed_is_refused(tmp_path: Path) -> None:
     write_csv(tmp_path / "trace.csv", [trace_row("4")])
     path = croissant(tmp_path / "x.json", list(trace_row("4")), {"contentUrl": "trace.csv", "sha256": "0" * 64})
     with pytest.raises(FormatError, match="SHA-256 differs"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 @pytest.mark.parametrize("resource", [{"contentUrl": "../trace.csv"}, {"includes": "../*.csv"}])
@@ -314,13 +325,13 @@ def test_a_croissant_cannot_reach_outside_its_folder(tmp_path: Path, resource: d
     write_csv(tmp_path / "trace.csv", [trace_row("4")])
     path = croissant(tmp_path / "inner" / "x.json", list(trace_row("4")), resource)
     with pytest.raises(FormatError, match="points outside the folder"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 def test_a_croissant_of_something_else_names_the_columns_found(tmp_path: Path) -> None:
     path = croissant(tmp_path / "x.json", ["question", "answer"], {"contentUrl": "x.csv"})
     with pytest.raises(FormatError, match=r"no record set fits. Found splits: ; records: question, answer. Expected"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 # What does not fit.
@@ -329,14 +340,14 @@ def test_a_croissant_of_something_else_names_the_columns_found(tmp_path: Path) -
 def test_an_unknown_format_is_an_error_with_the_columns_found_and_expected(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", [{"question": 1, "answer": 2}])
     with pytest.raises(FormatError, match=r"x\.csv.*'question', 'answer'.*Expected one of: .*query_index.*query_idx"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 def test_a_known_format_that_lacks_a_column_is_not_read_in_part(tmp_path: Path) -> None:
     row = trace_row("4")
     del row["rank_text_only"]
     with pytest.raises(FormatError, match=r"No known format fits.*trace CSV or JSON lines: query_idx.*rank_text_only"):
-        read_verdicts(write_csv(tmp_path / "x.csv", [row]))
+        load_labels(write_csv(tmp_path / "x.csv", [row]))
 
 
 @pytest.mark.parametrize(
@@ -352,25 +363,25 @@ def test_a_known_format_that_lacks_a_column_is_not_read_in_part(tmp_path: Path) 
 def test_a_damaged_row_is_an_error_that_names_it(tmp_path: Path, changes: dict[str, str], what: str) -> None:
     path = write_csv(tmp_path / "x.csv", [trace_row("4"), {**trace_row("7"), **changes}])
     with pytest.raises(FormatError, match=what):
-        read_verdicts(path)
+        load_labels(path)
 
 
 def test_a_decision_that_is_neither_true_nor_false_is_an_error(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "x.jsonl", [validated_row("7", validated="perhaps")])
     with pytest.raises(FormatError, match="'perhaps' under 'validated', expected true or false"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 def test_a_key_that_should_hold_an_object_is_an_error_when_it_does_not(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "x.jsonl", [validated_row("7", ranks=[1, 2, 3])])
     with pytest.raises(FormatError, match="under 'ranks', expected an object with 'multimodal'"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 def test_labels_of_two_cut_offs_are_not_mixed(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "x.parquet", [hub_row("4"), hub_row("7", audit_k=20)])
     with pytest.raises(FormatError, match=r"several cut-offs \(2: 10, 20\)"):
-        read_verdicts(path)
+        load_labels(path)
 
 
 @pytest.mark.parametrize(
@@ -386,13 +397,13 @@ def test_labels_of_two_cut_offs_are_not_mixed(tmp_path: Path) -> None:
 def test_a_damaged_index_list_is_an_error(tmp_path: Path, changes: dict[str, Any], what: str) -> None:
     content = {"dataset": "cirr", "hidden_category": "unresolved", "selection_value": True, "query_indices": [3]}
     with pytest.raises(FormatError, match=what):
-        read_verdicts(write_json(tmp_path / "x.json", {**content, **changes}))
+        load_labels(write_json(tmp_path / "x.json", {**content, **changes}))
 
 
 def test_labels_and_validation_of_one_benchmark_are_put_together(tmp_path: Path) -> None:
-    labels = read_verdicts(write_csv(tmp_path / "x.csv", [trace_row("4"), trace_row("7")]), benchmark="cirr")
-    human = read_verdicts(write_jsonl(tmp_path / "x.jsonl", [validated_row("7")]))
-    assert labels.merged(human).verdicts == {"4": expected("4"), "7": expected("7", human=True)}
-    lasco = read_verdicts(write_jsonl(tmp_path / "y.jsonl", [validated_row("7", dataset="lasco")]))
+    labels = load_labels(write_csv(tmp_path / "x.csv", [trace_row("4"), trace_row("7")]), benchmark="cirr")
+    human = load_labels(write_jsonl(tmp_path / "x.jsonl", [validated_row("7")]))
+    assert labels.merge(human).by_query == {"4": expected("4"), "7": expected("7", human=True)}
+    lasco = load_labels(write_jsonl(tmp_path / "y.jsonl", [validated_row("7", dataset="lasco")]))
     with pytest.raises(MismatchError, match="about 'cirr'"):
-        labels.merged(lasco)
+        labels.merge(lasco)

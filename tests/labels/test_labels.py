@@ -1,39 +1,38 @@
-"""Verdicts join benchmarks strictly, and those that ship are what the CIRCUS project published."""
+"""Labels join benchmarks strictly, survive the disk, and are refused for what they are not about."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.makers import make_run
 
-from circus_bench.audit.audit import audit_runs
-from circus_bench.benchmark import Benchmark, Condition, Protocol, Query, ReferencePolicy
+from circus_bench.audit.audit import Audit, audit_best_ranks, audit_runs
+from circus_bench.benchmark import Benchmark, Condition, Fingerprint, Protocol, Query, ReferencePolicy
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.labels.label_table import LabelTable, Subset
-from circus_bench.labels.labels import PUBLISHED, Keys, Origin, Reason, Verdict, Verdicts, published
-from circus_bench.labels.published import build, packing
+from circus_bench.labels.labels import Labels, Subset
+from circus_bench.labels.provenance import IdScheme, Provenance
+from circus_bench.labels.query_label import QueryLabel, RejectionReason
 from circus_bench.metrics.shortcut import Label, Shortcut
-from circus_bench.sources import load_source
 
-PUBLISHED_FOLDER = Path(build.__file__).parent
 SC, CR, UN = Label.SHORTCUT, Label.COMPOSITION_REQUIRED, Label.UNRESOLVED
 
 
-def made(**changes: Any) -> Verdicts:
-    """Verdicts on the toy benchmark: a shortcut, a valid query and a rejected one."""
+def made(**changes: Any) -> Labels:
+    """Labels of the toy benchmark: a shortcut, a valid query and a rejected one."""
     rows = (
-        Verdict("q1", SC, Shortcut.TEXT_ONLY),
-        Verdict("q2", CR, audited=True, valid=True, stratum=CR),
-        Verdict("q3", UN, audited=True, valid=False, stratum=UN, reasons=(Reason.QUERY_TOO_BROAD,)),
+        QueryLabel("q1", SC, Shortcut.TEXT_ONLY),
+        QueryLabel("q2", CR, audited=True, valid=True, stratum=CR),
+        QueryLabel("q3", UN, audited=True, valid=False, stratum=UN, reasons=(RejectionReason.QUERY_TOO_BROAD,)),
     )
-    settings = {"benchmark": "toy", "origin": Origin(k=10), "verdicts": {row.query: row for row in rows}}
-    return Verdicts(**{**settings, **changes})
+    settings = {"benchmark": "toy", "provenance": Provenance(k=10), "by_query": {row.query: row for row in rows}}
+    return Labels(**{**settings, **changes})
 
 
 def ids(queries: tuple[Query, ...]) -> list[str]:
@@ -58,9 +57,9 @@ def test_a_subset_is_in_the_order_of_the_benchmark(toy: Benchmark) -> None:
     assert ids(made().select(turned, Subset.SF)) == ["q3", "q2"]
 
 
-def test_joined_verdicts_are_in_the_order_of_the_benchmark(toy: Benchmark) -> None:
+def test_aligned_labels_are_in_the_order_of_the_benchmark(toy: Benchmark) -> None:
     turned = dataclasses.replace(toy, queries=toy.queries[::-1])
-    assert [(key, verdict.label) for key, verdict in made().joined(turned).items()] == [
+    assert [(key, label.label) for key, label in made().align(turned).items()] == [
         ("q3", UN),
         ("q2", CR),
         ("q1", SC),
@@ -69,33 +68,33 @@ def test_joined_verdicts_are_in_the_order_of_the_benchmark(toy: Benchmark) -> No
 
 @pytest.mark.parametrize("subset", Subset)
 def test_a_verdict_that_finds_no_query_is_an_error_in_every_subset(toy: Benchmark, subset: Subset) -> None:
-    more = {**made().verdicts, "lost": Verdict("lost", CR)}
-    with pytest.raises(MismatchError, match=r"1 of 4 verdicts find no query \(1: 'lost'\)"):
-        made(verdicts=more).select(toy, subset)
+    more = {**made().by_query, "lost": QueryLabel("lost", CR)}
+    with pytest.raises(MismatchError, match=r"1 of 4 labels find no query \(1: 'lost'\)"):
+        made(by_query=more).select(toy, subset)
 
 
 def test_sf_is_not_known_while_a_query_has_no_label(toy: Benchmark) -> None:
-    fewer = {key: verdict for key, verdict in made().verdicts.items() if key != "q1"}
+    fewer = {key: label for key, label in made().by_query.items() if key != "q1"}
     with pytest.raises(MismatchError, match=r"queries without a label \(1: 'q1'\), so 'sf' is not known"):
-        made(verdicts=fewer).select(toy, Subset.SF)
+        made(by_query=fewer).select(toy, Subset.SF)
 
 
 def test_v_needs_no_labels_of_the_other_queries(toy: Benchmark) -> None:
-    fewer = {key: verdict for key, verdict in made().verdicts.items() if key == "q2"}
-    assert ids(made(verdicts=fewer).select(toy, Subset.V)) == ["q2"]
+    fewer = {key: label for key, label in made().by_query.items() if key == "q2"}
+    assert ids(made(by_query=fewer).select(toy, Subset.V)) == ["q2"]
 
 
 def test_v_is_not_known_without_human_verdicts(toy: Benchmark) -> None:
-    labels = {key: Verdict(key, verdict.label) for key, verdict in made().verdicts.items()}
+    labels = {key: QueryLabel(key, label.label) for key, label in made().by_query.items()}
     with pytest.raises(CircusError, match="no query has a human verdict, so 'v' is not known"):
-        made(verdicts=labels).select(toy, Subset.V)
+        made(by_query=labels).select(toy, Subset.V)
 
 
 def test_a_mask_goes_by_a_run_s_order_of_queries() -> None:
     assert made().mask(["q2", "q1", "q3"], Subset.V).tolist() == [True, False, False]
 
 
-# Which benchmark the verdicts are about.
+# Which benchmark the labels are about.
 
 
 def test_verdicts_on_another_benchmark_are_refused(toy: Benchmark) -> None:
@@ -105,37 +104,37 @@ def test_verdicts_on_another_benchmark_are_refused(toy: Benchmark) -> None:
 
 def test_verdicts_for_another_protocol_are_refused(toy: Benchmark) -> None:
     with pytest.raises(MismatchError, match="hold for the protocol toy/val, not for toy/test"):
-        made(origin=Origin(protocols=("toy/val",))).select(toy, Subset.FULL)
+        made(provenance=Provenance(protocols=("toy/val",))).select(toy, Subset.FULL)
 
 
 def test_verdicts_with_the_other_reference_policy_are_refused(toy: Benchmark) -> None:
     with pytest.raises(MismatchError, match="hold with the reference removed, not kept"):
-        made(origin=Origin(reference=ReferencePolicy.REMOVED)).select(toy, Subset.FULL)
+        made(provenance=Provenance(reference=ReferencePolicy.REMOVED)).select(toy, Subset.FULL)
 
 
 def test_verdicts_on_another_version_of_the_benchmark_are_refused(toy: Benchmark) -> None:
-    origin = Origin(fingerprint=toy.fingerprint)
-    assert len(made(origin=origin).select(toy, Subset.FULL)) == 3
+    provenance = Provenance(fingerprint=toy.fingerprint)
+    assert len(made(provenance=provenance).select(toy, Subset.FULL)) == 3
     first = dataclasses.replace(toy.queries[0], text="something else")
     other = dataclasses.replace(toy, queries=(first, *toy.queries[1:]))
     with pytest.raises(MismatchError, match="another version of 'toy'"):
-        made(origin=origin).select(other, Subset.FULL)
+        made(provenance=provenance).select(other, Subset.FULL)
 
 
 def test_positions_count_the_queries_of_the_benchmark(toy: Benchmark) -> None:
-    origin = Origin(keys=Keys.POSITION, n_queries=3)
-    verdicts = made(origin=origin, verdicts={"1": Verdict("1", CR, audited=True, valid=True, stratum=CR)})
-    assert ids(verdicts.select(toy, Subset.V)) == ["q2"]
-    assert verdicts.joined(toy)["q2"].query == "q2"
+    provenance = Provenance(id_scheme=IdScheme.POSITION, n_queries=3)
+    labels = made(provenance=provenance, by_query={"1": QueryLabel("1", CR, audited=True, valid=True, stratum=CR)})
+    assert ids(labels.select(toy, Subset.V)) == ["q2"]
+    assert labels.align(toy)["q2"].query == "q2"
 
 
 def test_positions_are_refused_in_a_list_of_another_length(toy: Benchmark) -> None:
-    origin = Origin(keys=Keys.POSITION, n_queries=4)
+    provenance = Provenance(id_scheme=IdScheme.POSITION, n_queries=4)
     with pytest.raises(MismatchError, match="positions in a list of 4 queries, the benchmark has 3"):
-        made(origin=origin, verdicts={"1": Verdict("1", CR)}).select(toy, Subset.FULL)
+        made(provenance=provenance, by_query={"1": QueryLabel("1", CR)}).select(toy, Subset.FULL)
 
 
-# One verdict.
+# One label.
 
 
 @pytest.mark.parametrize(
@@ -145,36 +144,34 @@ def test_positions_are_refused_in_a_list_of_another_length(toy: Benchmark) -> No
         ({"best_rank": {Condition.MULTIMODAL: 0}}, "ranks below 1"),
         ({"support_unimodal": -1}, "negative support"),
         ({"valid": True}, "no human audit"),
-        ({"audited": True, "valid": True, "reasons": (Reason.INVALID_TEXT,)}, "valid, but rejected for"),
+        ({"audited": True, "valid": True, "reasons": (RejectionReason.INVALID_TEXT,)}, "valid, but rejected for"),
         ({"stratum": SC}, "shortcuts are not drawn"),
         ({"label": CR, "stratum": UN}, "but drawn as unresolved"),
     ],
 )
 def test_a_verdict_that_contradicts_itself_is_refused(parts: dict[str, Any], what: str) -> None:
     with pytest.raises(FormatError, match=f"query 'q': .*{what}"):
-        Verdict("q", **parts)
+        QueryLabel("q", **parts)
 
 
 # Merging.
 
 
 def test_merging_adds_human_verdicts_to_labels() -> None:
-    labels = {key: Verdict(key, verdict.label, verdict.detail) for key, verdict in made().verdicts.items()}
-    human = {
-        key: dataclasses.replace(verdict, label=None) for key, verdict in made().verdicts.items() if verdict.audited
-    }
-    merged = made(verdicts=labels).merged(made(benchmark="", verdicts=human))
+    labels = {key: QueryLabel(key, label.label, label.detail) for key, label in made().by_query.items()}
+    human = {key: dataclasses.replace(label, label=None) for key, label in made().by_query.items() if label.audited}
+    merged = made(by_query=labels).merge(made(benchmark="", by_query=human))
     assert merged == made()
 
 
-def test_merging_refuses_verdicts_that_disagree() -> None:
+def test_merging_refuses_labels_that_disagree() -> None:
     with pytest.raises(MismatchError, match="disagree on 1 queries, such as: query 'q1': label is"):
-        made().merged(made(verdicts={"q1": Verdict("q1", UN)}))
+        made().merge(made(by_query={"q1": QueryLabel("q1", UN)}))
 
 
 def test_merging_refuses_another_benchmark() -> None:
     with pytest.raises(MismatchError, match=r"about 'toy' .* and 'other'"):
-        made().merged(made(benchmark="other"))
+        made().merge(made(benchmark="other"))
 
 
 # Labels of an audit.
@@ -183,208 +180,261 @@ def test_merging_refuses_another_benchmark() -> None:
 def test_an_audit_s_labels_come_with_their_evidence(tmp_path: Path) -> None:
     # One model, K = 10: hits by text; by neither; only multimodal, where its image-only target is never retrieved.
     run = make_run([1, 60, 3], [4, 50, 11], [90, 40, None])
-    audit_runs([run]).save_labels(tmp_path / "labels.parquet")
-    verdicts = Verdicts.of_labels(tmp_path / "labels.parquet")
-    assert verdicts.benchmark == "made"
-    assert (verdicts.origin.k, verdicts.origin.pool, verdicts.origin.protocols) == (10, ("tests/a",), ("made/test",))
-    assert verdicts.origin.fingerprint == run.manifest.fingerprint
-    assert verdicts.verdicts["q0"] == Verdict(
+    audit_runs([run]).labels.save(tmp_path / "labels.parquet")
+    labels = Labels.load(tmp_path / "labels.parquet")
+    assert labels.benchmark == "made"
+    assert (labels.provenance.k, labels.provenance.pool, labels.provenance.protocols) == (
+        10,
+        ("tests/a",),
+        ("made/test",),
+    )
+    assert labels.provenance.fingerprint == run.manifest.fingerprint
+    assert labels.by_query["q0"] == QueryLabel(
         "q0",
         SC,
         Shortcut.TEXT_ONLY,
         best_rank=dict(zip(Condition, (1, 4, 90), strict=True)),
         support=dict(zip(Condition, (1, 1, 0), strict=True)),
         support_unimodal=1,
+        models=dict(zip(Condition, (("tests/a",), ("tests/a",), ()), strict=True)),
     )
-    assert [verdict.label for verdict in verdicts.verdicts.values()] == [SC, UN, CR]
-    assert verdicts.verdicts["q2"].best_rank[Condition.IMAGE_ONLY] is None
+    assert [label.label for label in labels.by_query.values()] == [SC, UN, CR]
+    assert labels.by_query["q2"].best_rank[Condition.IMAGE_ONLY] is None
+
+
+def judged_valid(*queries: str) -> Labels:
+    return Labels("made", Provenance(), {query: QueryLabel(query, audited=True, valid=True) for query in queries})
 
 
 def test_a_label_table_refuses_v_without_the_valid_queries(tmp_path: Path) -> None:
     run = make_run([1, 60, 3], [4, 50, 11], [90, 40, 30])
-    audit_runs([run]).save_labels(tmp_path / "labels.parquet")
-    table = LabelTable.load(tmp_path / "labels.parquet")
-    with pytest.raises(CircusError, match="'v' needs human verdicts"):
-        table.mask_of(run, Subset.V)
-    assert table.mask_of(run, Subset.V, valid={"q2"}).tolist() == [False, False, True]
+    audit_runs([run]).labels.save(tmp_path / "labels.parquet")
+    table = Labels.load(tmp_path / "labels.parquet")
+    with pytest.raises(CircusError, match="no query has a human verdict, so 'v' is not known"):
+        table.mask(run, Subset.V)
+    assert table.mask(run, Subset.V, validation=judged_valid("q2")).tolist() == [False, False, True]
 
 
 def test_a_label_table_refuses_valid_queries_that_are_shortcuts(tmp_path: Path) -> None:
     run = make_run([1, 60, 3], [4, 50, 11], [90, 40, 30])
-    audit_runs([run]).save_labels(tmp_path / "labels.parquet")
+    audit_runs([run]).labels.save(tmp_path / "labels.parquet")
     with pytest.raises(MismatchError, match=r"not among the shortcut-free ones of these labels \(1: 'q0'\)"):
-        LabelTable.load(tmp_path / "labels.parquet").mask_of(run, Subset.V, valid={"q0", "q2"})
+        Labels.load(tmp_path / "labels.parquet").mask(run, Subset.V, validation=judged_valid("q0", "q2"))
 
 
-# What is published (facts/circus-paper.md, sections 5 and 10).
+# The file of an audit.
+
+# Four queries, one of each kind at K = 10: text (a), image (b) and text (b), neither alone, not even both. The second
+# model retrieves nothing at all for the last query, whose target is not in its gallery.
+RANKS = {
+    "tests/a": ([1, 2, 3, 40], [4, 30, 11, 50], [90, 40, 12, 60]),
+    "tests/b": ([5, 6, 70, None], [20, 10, 80, None], [80, 9, 13, None]),
+}
 
 
-@pytest.mark.parametrize(("name", "counts"), [("cirr", (3485, 271, 414)), ("circo", (164, 53, 3))])
-def test_the_published_labels_have_the_published_totals(name: str, counts: tuple[int, int, int]) -> None:
-    found = Counter(verdict.label for verdict in published(name).verdicts.values())
-    assert tuple(found[label] for label in (SC, CR, UN)) == counts
+def make_audit(**changes: Any) -> Audit:
+    return audit_runs([make_run(*ranks, model=model, **changes) for model, ranks in RANKS.items()])
 
 
-@pytest.mark.parametrize(
-    ("name", "counts"), [("cirr", (147, 156)), ("fashioniq", (368, 218)), ("circo", (39, 3)), ("lasco", (452, 306))]
-)
-def test_the_validated_queries_have_the_published_totals_by_stratum(name: str, counts: tuple[int, int]) -> None:
-    found = Counter(verdict.stratum for verdict in published(name).verdicts.values() if verdict.valid)
-    assert (found[CR], found[UN]) == counts
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    make_audit().labels.save(tmp_path / "labels.parquet")
+    return tmp_path / "labels.parquet"
 
 
-def test_the_validated_queries_are_1689_in_all() -> None:
-    assert sum(bool(v.valid) for name in PUBLISHED for v in published(name).verdicts.values()) == 1689
+def column(path: Path, name: str) -> list[Any]:
+    return pq.read_table(path)[name].to_pylist()
 
 
-def test_every_shortcut_free_query_of_cirr_and_circo_was_audited() -> None:
-    for name in ("cirr", "circo"):
-        for verdict in published(name).verdicts.values():
-            assert verdict.audited == (verdict.label is not SC) == (verdict.valid is not None)
+def test_the_table_gives_each_query_its_label_and_the_kind_of_its_shortcut(saved: Path) -> None:
+    assert column(saved, "query") == ["q0", "q1", "q2", "q3"]
+    assert column(saved, "label") == ["shortcut", "shortcut", "composition_required", "unresolved"]
+    assert column(saved, "detail") == ["text_only", "both", "", ""]
 
 
-def test_the_shortcuts_of_circo_are_of_the_published_kinds() -> None:
-    found = Counter(verdict.detail for verdict in published("circo").verdicts.values() if verdict.label is SC)
-    assert found == {Shortcut.TEXT_ONLY: 54, Shortcut.IMAGE_ONLY: 63, Shortcut.BOTH: 47}
+def test_the_table_names_the_models_that_hit(saved: Path) -> None:
+    assert column(saved, "models_multimodal") == [["tests/a", "tests/b"], ["tests/a", "tests/b"], ["tests/a"], []]
+    assert column(saved, "models_text_only") == [["tests/a"], ["tests/b"], [], []]
+    assert column(saved, "models_image_only") == [[], ["tests/b"], [], []]
 
 
-def test_the_kind_of_cirr_s_shortcuts_is_not_made_up() -> None:
-    verdicts = published("cirr").verdicts.values()
-    assert {verdict.detail for verdict in verdicts} == {""}
-    assert {(v.label is SC) == (v.best_rank[Condition.TEXT_ONLY] is None) for v in verdicts} == {True}
+def test_the_table_counts_the_models_that_hit(saved: Path) -> None:
+    assert column(saved, "support_multimodal") == [2, 2, 1, 0]
+    assert column(saved, "support_text_only") == [1, 1, 0, 0]
+    assert column(saved, "support_image_only") == [0, 1, 0, 0]
+    assert column(saved, "support_unimodal") == [1, 1, 0, 0]
 
 
-def shortcuts_at(name: str, k: int) -> int:
-    """Queries labelled a shortcut, and those whose best unimodal rank is at most k."""
-
-    def within(verdict: Verdict) -> bool:
-        text, image = (verdict.best_rank[c] for c in (Condition.TEXT_ONLY, Condition.IMAGE_ONLY))
-        return text is not None and image is not None and min(text, image) <= k
-
-    verdicts = published(name).verdicts.values()
-    return sum((verdict.label is SC and k >= 10) or within(verdict) for verdict in verdicts)
+def test_the_table_holds_the_best_rank_over_the_pool(saved: Path) -> None:
+    assert column(saved, "best_rank_multimodal") == [1, 2, 3, 40]
+    assert column(saved, "best_rank_text_only") == [4, 10, 11, 50]
+    assert column(saved, "best_rank_image_only") == [80, 9, 12, 60]
 
 
-def test_the_shipped_ranks_give_cirr_s_sensitivity_to_k() -> None:
-    # 255 of the 685 shortcut-free queries have a best unimodal rank of 11 to 20: 3,485 + 255 = 3,740 at K = 20.
-    assert [shortcuts_at("cirr", k) for k in (10, 20)] == [3485, 3740]
+def test_a_best_rank_is_null_where_no_model_can_retrieve_a_target(tmp_path: Path) -> None:
+    audit_runs([make_run([None, 1], [None, 1], [None, 1])]).labels.save(tmp_path / "labels.parquet")
+    assert column(tmp_path / "labels.parquet", "best_rank_multimodal") == [None, 1]
 
 
-def test_the_shipped_ranks_give_circo_s_sensitivity_to_k() -> None:
-    assert [shortcuts_at("circo", k) for k in (5, 10, 20)] == [137, 164, 189]
+def test_the_table_has_the_documented_columns(saved: Path) -> None:
+    words, ranks, lists = pa.string(), pa.int32(), pa.list_(pa.string())
+    conditions = ("multimodal", "text_only", "image_only")
+    expected = {"query": words, "label": words, "detail": words, "support_unimodal": ranks}
+    for condition in conditions:
+        expected |= {f"best_rank_{condition}": ranks, f"support_{condition}": ranks, f"models_{condition}": lists}
+    schema = pq.read_schema(saved)
+    assert dict(zip(schema.names, schema.types, strict=True)) == expected
 
 
-def test_the_shipped_supports_reach_twelve_models_for_22_circo_queries() -> None:
-    supports = Counter(verdict.support[Condition.MULTIMODAL] for verdict in published("circo").verdicts.values())
-    assert supports[12] == 22
-
-
-def test_the_shipped_supports_of_cirr_say_which_shortcut_free_queries_some_model_solves() -> None:
-    for verdict in published("cirr").verdicts.values():
-        support = verdict.support[Condition.MULTIMODAL]
-        assert (verdict.label is SC) == (support is None)
-        assert verdict.label is SC or (verdict.label is CR) == bool(support)
-
-
-def test_each_published_list_names_source_paper_and_licence() -> None:
-    licences = {name: published(name).origin.licence for name in PUBLISHED}
-    assert licences == {"cirr": "MIT", "fashioniq": "not stated", "circo": "CC-BY-NC-4.0", "lasco": "MIT"}
-    assert {(published(n).origin.source, published(n).origin.paper) for n in PUBLISHED} == {
-        ("matteoattimonelli/CIRCUS", "arXiv:2605.14787")
+def test_the_table_says_where_its_labels_come_from(saved: Path) -> None:
+    origin = json.loads(pq.read_schema(saved).metadata[b"circus_bench"])
+    assert {name: origin[name] for name in ("schema_version", "benchmark", "pool", "k")} == {
+        "schema_version": 1,
+        "benchmark": "made",
+        "pool": ["tests/a", "tests/b"],
+        "k": 10,
     }
+    assert (origin["min_unimodal"], origin["min_multimodal"]) == (1, 1)
+    assert origin["protocol"]["id"] == "made/test"
+    assert origin["fingerprint"] == {"annotations": "annotations of made", "images": "images of made"}
 
 
-def test_there_is_nothing_published_about_other_benchmarks() -> None:
-    with pytest.raises(CircusError, match="no verdicts are published for 'rmir'"):
-        published("rmir")
+def test_the_same_labels_give_the_same_bytes(saved: Path, tmp_path: Path) -> None:
+    make_audit().labels.save(tmp_path / "again.parquet")
+    assert (tmp_path / "again.parquet").read_bytes() == saved.read_bytes()
 
 
-def test_the_published_files_are_small_and_hold_numbers_alone() -> None:
-    files = {name: (PUBLISHED_FOLDER / f"{name}.json").read_text(encoding="utf-8") for name in PUBLISHED}
-    assert sum(map(len, files.values())) < 100_000
-    for text in files.values():
-        content = json.loads(text)
-        words = {"schema_version", "benchmark", "origin", "audited", "labels"}
-        assert set(content.get("labels", "")) <= set("tibscu")
-        columns = [value for key, value in content.items() if key not in words]
-        for column in columns:
-            for part in column.values():
-                assert part in ("all", "shortcut_free") or all(type(number) is int for number in part)
+def test_labels_survive_the_disk(saved: Path) -> None:
+    table = Labels.load(saved)
+    assert tuple(table.by_query) == ("q0", "q1", "q2", "q3")
+    assert table.by_query == make_audit().labels.by_query
 
 
-def test_a_published_file_of_another_schema_is_refused() -> None:
-    with pytest.raises(FormatError, match="schema version 2, expected 1"):
-        packing.unpack({"schema_version": 2}, where=Path("x.json"))
+def test_sf_are_the_queries_that_are_no_shortcut(saved: Path) -> None:
+    mask = Labels.load(saved).mask(make_run(*RANKS["tests/a"]), Subset.SF)
+    assert mask.tolist() == [False, False, True, True]
 
 
-def test_packing_refuses_what_the_format_cannot_hold() -> None:
-    rows = (Verdict("0", CR), Verdict("1", SC, best_rank={**dict.fromkeys(Condition), Condition.TEXT_ONLY: 3}))
-    verdicts = Verdicts("x", Origin(n_queries=2), {row.query: row for row in rows})
-    with pytest.raises(CircusError, match="the packed format cannot hold these verdicts"):
-        packing.pack(verdicts)
+def test_full_are_all_queries(saved: Path) -> None:
+    assert Labels.load(saved).mask(make_run(*RANKS["tests/a"]), Subset.FULL).tolist() == [True] * 4
 
 
-# Against the real files.
-
-
-def test_the_published_files_are_made_again_byte_for_byte(shared: Path, tmp_path: Path) -> None:
-    build.main([str(shared / "data" / "circus"), "--out", str(tmp_path)])
-    for name in PUBLISHED:
-        assert (tmp_path / f"{name}.json").read_bytes() == (PUBLISHED_FOLDER / f"{name}.json").read_bytes()
+def test_labels_apply_to_a_model_outside_the_pool(saved: Path) -> None:
+    run = make_run(*RANKS["tests/a"], model="tests/newcomer")
+    assert Labels.load(saved).mask(run, Subset.SF).sum() == 2
 
 
 @pytest.mark.parametrize(
-    ("protocol", "sizes"),
+    "change",
     [
-        ("cirr/circus", (4170, 685, 303)),
-        ("cirr/mbeir", (4170, 685, 303)),
-        ("circo/val", (220, 56, 42)),
+        {"benchmark": "other", "fingerprint": Fingerprint("other", "other")},
+        {"fingerprint": Fingerprint("annotations of another version", "images of made")},
+        {"fingerprint": Fingerprint("annotations of made", "other pixels")},
     ],
 )
-def test_labels_join_the_annotations_with_none_left_over(
-    shared: Path, protocol: str, sizes: tuple[int, int, int]
+@pytest.mark.parametrize("subset", list(Subset))
+def test_labels_of_another_benchmark_or_version_are_refused(
+    saved: Path, change: dict[str, Any], subset: Subset
 ) -> None:
-    name = protocol.partition("/")[0]
-    benchmark = load_source(protocol, shared / "data" / name)
-    verdicts = published(name)
-    assert list(verdicts.joined(benchmark)) == [query.id for query in benchmark.queries]
-    assert tuple(len(verdicts.select(benchmark, subset)) for subset in Subset) == sizes
+    run = make_run(*RANKS["tests/a"], **change)
+    with pytest.raises(MismatchError, match="the labels are about 4 queries of 'made'"):
+        Labels.load(saved).mask(run, subset)
 
 
-@pytest.mark.parametrize("protocol", ["fashioniq/circus", "fashioniq/mbeir"])
-def test_fashioniq_has_a_validated_subset_but_no_shortcut_free_one(shared: Path, protocol: str) -> None:
-    benchmark = load_source(protocol, shared / "data" / "fashioniq")
-    verdicts = published("fashioniq")
-    assert len(verdicts.select(benchmark, Subset.V)) == 586
-    with pytest.raises(MismatchError, match=r"queries without a label \(5,417"):  # 6,003 - 586
-        verdicts.select(benchmark, Subset.SF)
+def test_labels_of_other_queries_are_refused(saved: Path) -> None:
+    with pytest.raises(MismatchError, match=r"4 queries of 'made'.*tests/a about 1 queries"):
+        Labels.load(saved).mask(make_run([1], [1], [1]), Subset.SF)
 
 
-def test_lasco_s_positions_join_a_complete_list(toy_benchmark: Callable[..., Benchmark]) -> None:
-    protocol = Protocol("lasco/val", ReferencePolicy.KEPT)
-    queries = [Query(str(1000 + number), "a", "x", ("b",)) for number in range(30_031)]
-    benchmark = toy_benchmark(name="lasco", protocol=protocol, queries=queries, with_images=False)
-    selected = published("lasco").select(benchmark, Subset.V)
-    assert len(selected) == 758
-    first = min(int(query) for query in published("lasco").verdicts)
-    assert selected[0].id == str(1000 + first)
+def test_labels_under_another_reference_policy_are_refused(saved: Path) -> None:
+    # The same files ranked with and without the reference: image-only ranks differ by one, and so do the subsets.
+    protocol = dataclasses.asdict(Protocol("made/official", ReferencePolicy.REMOVED))
+    with pytest.raises(MismatchError, match="made/test"):
+        Labels.load(saved).mask(make_run(*RANKS["tests/a"], protocol=protocol), Subset.SF)
 
 
-def test_lasco_s_positions_are_refused_in_the_subset_of_1300(shared: Path) -> None:
-    benchmark = load_source("lasco/val+cl-lasco", shared / "data" / "lasco")
-    with pytest.raises(MismatchError, match="hold for the protocol lasco/val, not for"):
-        published("lasco").select(benchmark, Subset.V)
+def test_labels_of_published_minima_are_refused_for_runs(tmp_path: Path) -> None:
+    # Such a file does not say which version of which benchmark it is about.
+    minima = tmp_path / "minima.csv"
+    minima.write_text("query_idx,best_rank_multimodal,best_rank_text_only,best_rank_image_only\nq0,1,2,3\n")
+    audit_best_ranks(minima).labels.save(tmp_path / "labels.parquet")
+    with pytest.raises(MismatchError, match="use the labels of an audit of that very benchmark"):
+        Labels.load(tmp_path / "labels.parquet").mask(make_run([1], [2], [3]), Subset.SF)
 
 
-@pytest.mark.parametrize("protocol", ["cirr/mbeir", "fashioniq/mbeir", "circo/val"])
-def test_the_joined_queries_are_those_that_were_validated(shared: Path, protocol: str) -> None:
-    # The released lists name reference and positives; indices alone could be off by one and still join.
-    name = protocol.partition("/")[0]
-    benchmark = load_source(protocol, shared / "data" / name)
-    lines = (shared / "data" / "circus" / "validated_queries_resolved.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = {str(row["query_idx"]): row for row in map(json.loads, lines) if row["dataset"] == name}
-    selected = published(name).select(benchmark, Subset.V)
-    assert {query.id for query in selected} == set(rows)
-    for query in selected:
-        row = rows[query.id]
-        assert (query.reference, list(query.targets)) == (str(row["reference"]), list(map(str, row["positives"])))
+def test_a_missing_label_table_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"labels\.parquet: no such file"):
+        Labels.load(tmp_path / "labels.parquet")
+
+
+def test_a_parquet_file_that_is_no_label_table_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"query": ["q0"]}), tmp_path / "labels.parquet")
+    with pytest.raises(FormatError, match=r"lacks the columns \['label', 'detail'\]"):
+        Labels.load(tmp_path / "labels.parquet")
+
+
+def test_a_label_table_without_an_origin_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"query": ["q0"], "label": ["shortcut"], "detail": [""]}), tmp_path / "labels.parquet")
+    with pytest.raises(FormatError, match="schema version None, expected 1"):
+        Labels.load(tmp_path / "labels.parquet")
+
+
+def rewritten(path: Path, *, schema_version: int = 1, **columns: list[Any]) -> Path:
+    table = pq.read_table(path)
+    origin = {**json.loads(table.schema.metadata[b"circus_bench"]), "schema_version": schema_version}
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    pq.write_table(table.replace_schema_metadata({"circus_bench": json.dumps(origin)}), path)
+    return path
+
+
+def test_a_label_table_of_another_schema_version_is_refused(saved: Path) -> None:
+    with pytest.raises(FormatError, match="schema version 2, expected 1"):
+        Labels.load(rewritten(saved, schema_version=2))
+
+
+def test_a_label_table_with_an_unknown_label_is_refused_by_it(saved: Path) -> None:
+    labels = ["shortcut", "easy", "unresolved", "unresolved"]
+    with pytest.raises(FormatError, match=r"unknown labels \['easy'\]"):
+        Labels.load(rewritten(saved, label=labels))
+
+
+def test_a_label_table_with_a_missing_label_is_refused(saved: Path) -> None:
+    labels = ["shortcut", None, "unresolved", "unresolved"]
+    with pytest.raises(FormatError, match=r"unknown labels"):
+        Labels.load(rewritten(saved, label=labels))
+
+
+def test_a_provenance_keeps_the_keys_of_the_files() -> None:
+    # Manifests and validation files were written with these keys.
+    known = Provenance(source="a", license="MIT", k=10, pool=("m",), id_scheme=IdScheme.POSITION, min_unimodal=2)
+    written = json.loads(json.dumps(known.to_dict()))
+    assert set(written) == {
+        *("source", "paper", "licence", "citation", "k", "pool", "protocols", "reference", "n_queries", "keys"),
+        "fingerprint",
+    }
+    assert Provenance.from_dict(written) == dataclasses.replace(known, min_unimodal=None)
+
+
+def test_labels_with_human_verdicts_are_not_written_as_those_of_an_audit(tmp_path: Path) -> None:
+    with pytest.raises(CircusError, match="would hold the labels of an audit alone"):
+        made().save(tmp_path / "labels.parquet")
+
+
+def test_labels_are_joined_by_id_whatever_the_order_of_a_run(saved: Path) -> None:
+    run = make_run(*RANKS["tests/a"])
+    turned = dataclasses.replace(run, queries=run.queries[::-1])
+    assert Labels.load(saved).mask(turned, Subset.SF).tolist() == [True, True, False, False]
+
+
+def test_an_audit_s_labels_in_memory_are_those_of_its_file(saved: Path) -> None:
+    loaded, kept = Labels.load(str(saved)), make_audit().labels
+    assert loaded.by_query == kept.by_query
+    assert dataclasses.replace(loaded.provenance, source="") == dataclasses.replace(kept.provenance, source="")
+
+
+def test_labels_become_a_table_with_one_row_per_query() -> None:
+    table = made().to_pandas().set_index("query")
+    assert table["label"].tolist() == [SC, CR, UN]
+    assert table["human_valid"].isna().tolist() == [True, False, False]
+    assert table.loc["q3", "query_too_broad"]

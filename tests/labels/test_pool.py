@@ -14,7 +14,7 @@ from circus_bench.benchmark import Condition, Fingerprint, Protocol, ReferencePo
 from circus_bench.errors import CircusError, FormatError, MismatchError
 from circus_bench.labels.pool import PUBLISHED_POOL, Pool
 from circus_bench.metrics.shortcut import Label, Shortcut
-from circus_bench.ranking.ranker import ReferencePlace
+from circus_bench.ranking.ranker import ReferencePosition
 
 HEADER = "query_idx,best_rank_multimodal,best_rank_text_only,best_rank_image_only"
 
@@ -41,13 +41,13 @@ def test_a_query_whose_targets_are_outside_the_gallery_has_an_infinite_rank() ->
 @pytest.mark.parametrize(("policy", "rank"), [(ReferencePolicy.KEPT, 11), (ReferencePolicy.REMOVED, 10)])
 def test_a_pool_follows_the_reference_policy_of_the_protocol(policy: ReferencePolicy, rank: int) -> None:
     # The reference scores above the target in image-only: its rank 11 is 10 without the reference.
-    places = {Condition.IMAGE_ONLY: [ReferencePlace.ABOVE]}
+    places = {Condition.IMAGE_ONLY: [ReferencePosition.ABOVE]}
     pool = Pool.of_runs([make_run([1], [30], [11], policy=policy, places=places)])
     assert pool.best[Condition.IMAGE_ONLY].tolist() == [[rank]]
 
 
 def test_a_pool_takes_another_reference_policy_when_asked() -> None:
-    run = make_run([1], [30], [11], places={Condition.IMAGE_ONLY: [ReferencePlace.ABOVE]})
+    run = make_run([1], [30], [11], places={Condition.IMAGE_ONLY: [ReferencePosition.ABOVE]})
     assert Pool.of_runs([run], reference=ReferencePolicy.REMOVED).best[Condition.IMAGE_ONLY].tolist() == [[10]]
 
 

@@ -13,11 +13,12 @@ from support import tiny_towers
 
 from circus_bench.benchmark import Condition
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.encoding.encoder import Alarm, BenchmarkEncoder, ModelIdentity
+from circus_bench.encoding.encoder import BenchmarkEncoder, ModelIdentity
+from circus_bench.encoding.sanity_checks import EncoderWarning
 from circus_bench.errors import CircusError, EmbeddingError, FormatError
 from circus_bench.models import check_known, load_encoder
 from circus_bench.models.dual_encoders import DualEncoder, fuse
-from circus_bench.models.spec import Choice, Fusion, parse
+from circus_bench.models.spec import Fusion, ModelSpec, parse_model_spec
 
 TEXTS = ["make it red", "the blue dress with longer sleeves", "a"]
 
@@ -170,7 +171,7 @@ def test_a_long_text_is_cut_where_the_model_ends(clip: Path) -> None:
 
 
 def test_the_precision_is_that_asked_for_and_is_recorded(clip: Path, images: list[Image.Image]) -> None:
-    encoder = DualEncoder(Choice(str(clip), Fusion.MEAN), device="cpu", dtype="bfloat16")
+    encoder = DualEncoder(ModelSpec(str(clip), Fusion.MEAN), device="cpu", dtype="bfloat16")
     assert ModelIdentity.of(encoder).dtype == "bfloat16"
     assert encode(encoder, image=images).dtype == np.float32
 
@@ -182,7 +183,7 @@ def test_runs_with_different_fusions_are_told_apart(clip: Path) -> None:
 
 def test_other_weights_in_a_folder_are_another_revision(clip: Path, tmp_path: Path) -> None:
     first = load_encoder(f"dual:mean:{clip}", device="cpu").mteb_model_meta.revision
-    again = Choice(str(tiny_towers.save_tiny_clip(tmp_path)), Fusion.SUM)
+    again = ModelSpec(str(tiny_towers.save_tiny_clip(tmp_path)), Fusion.SUM)
     assert again.revision(None, file="config.json") == first
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
@@ -194,17 +195,17 @@ def test_other_weights_in_a_folder_are_another_revision(clip: Path, tmp_path: Pa
     [
         ("mean", set()),
         ("sum", set()),
-        ("text", {Alarm.REFERENCE_IGNORED}),
-        ("image", {Alarm.TEXT_IGNORED}),
+        ("text", {EncoderWarning.REFERENCE_IGNORED}),
+        ("image", {EncoderWarning.TEXT_IGNORED}),
     ],
 )
 def test_the_probe_sees_a_fusion_that_leaves_a_part_out(
-    clip: Path, tmp_path: Path, toy_benchmark: Callable[..., Any], fusion: str, alarms: set[Alarm]
+    clip: Path, tmp_path: Path, toy_benchmark: Callable[..., Any], fusion: str, alarms: set[EncoderWarning]
 ) -> None:
     encoder = load_encoder(f"dual:{fusion}:{clip}", device="cpu")
-    probe = BenchmarkEncoder(encoder, toy_benchmark(), store=EmbeddingStore(tmp_path)).probe()
-    assert set(probe.alarms) == alarms
-    assert probe.batch_deviation < 1e-5
+    sanity_check = BenchmarkEncoder(encoder, toy_benchmark(), store=EmbeddingStore(tmp_path)).sanity_check()
+    assert set(sanity_check.alarms) == alarms
+    assert sanity_check.batch_deviation < 1e-5
 
 
 def test_a_model_with_one_tower_is_no_dual_encoder(raw_llava: Path) -> None:
@@ -232,9 +233,9 @@ def test_a_sentence_transformers_model_passes_the_probe(
     llava: Path, tmp_path: Path, toy_benchmark: Callable[..., Any]
 ) -> None:
     encoder = load_encoder(f"st:{llava}", device="cpu")
-    probe = BenchmarkEncoder(encoder, toy_benchmark(), store=EmbeddingStore(tmp_path)).probe()
-    assert probe.alarms == ()
-    assert probe.batch_deviation < 1e-5
+    sanity_check = BenchmarkEncoder(encoder, toy_benchmark(), store=EmbeddingStore(tmp_path)).sanity_check()
+    assert sanity_check.alarms == ()
+    assert sanity_check.batch_deviation < 1e-5
 
 
 def test_a_sentence_transformers_model_is_encoded_under_the_three_conditions(
@@ -266,7 +267,7 @@ def test_a_plain_checkpoint_is_no_sentence_transformers_model(raw_llava: Path) -
 
 
 def test_other_names_are_left_to_the_registry() -> None:
-    assert parse("openai/clip-vit-base-patch32") is None
+    assert parse_model_spec("openai/clip-vit-base-patch32") is None
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from transformers import PreTrainedTokenizerFast
 
 from circus_bench.errors import CircusError, EmbeddingError, FormatError
 from circus_bench.models import POOL_MINI, load_encoder, register
-from circus_bench.models.mini.encoder import MiniEncoder
 from circus_bench.models.mini.examples import draw_batch
-from circus_bench.models.mini.meta import CHECKPOINTS, checkpoint
+from circus_bench.models.mini.meta import CHECKPOINTS, checkpoint, load
 from circus_bench.models.mini.modeling import MiniModel
 from circus_bench.models.mini.processing import pixels
 from circus_bench.models.mini.training import ATTRIBUTE_CLASSES, RECIPES, losses, make_batch, train
@@ -176,10 +175,10 @@ def test_photographs_of_any_size_are_encoded(encoder, size):
     assert np.isfinite(embedding).all()
 
 
-def test_grey_and_transparent_images_are_encoded_as_rgb(encoder, images):
-    grey = images[0].convert("L")
-    expected = encoder.encode([{"image": [grey.convert("RGB")]}])
-    np.testing.assert_array_equal(encoder.encode([{"image": [grey]}]), expected)
+def test_gray_and_transparent_images_are_encoded_as_rgb(encoder, images):
+    gray = images[0].convert("L")
+    expected = encoder.encode([{"image": [gray.convert("RGB")]}])
+    np.testing.assert_array_equal(encoder.encode([{"image": [gray]}]), expected)
 
 
 def test_unknown_words_and_long_texts_are_encoded(encoder):
@@ -219,11 +218,12 @@ def test_encoder_can_be_driven_by_a_data_loader(encoder, images):
 # --- training
 
 
+@pytest.mark.slow
 def test_one_training_step_repeats_bit_for_bit_and_loads(tmp_path):
     folders = [train("visual", tmp_path / str(run), steps=1) for run in range(2)]
     one, other = ((folder / "model.safetensors").read_bytes() for folder in folders)
     assert one == other
-    assert MiniEncoder("trial", folder=folders[0], device="cpu").encode([{"text": TEXTS}]).shape == (3, 192)
+    assert load("trial", folder=folders[0], device="cpu").encode([{"text": TEXTS}]).shape == (3, 192)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -247,3 +247,7 @@ def test_shipped_model_solves_most_of_a_training_batch():
         _, _, accuracy = losses(encoder.model, head, batch)
     # A fifth of the edits have lost their text on purpose and cannot be solved; chance is one in 177.
     assert accuracy > 0.6
+
+
+def test_an_encoder_prints_as_its_name(encoder):
+    assert repr(encoder) == f"MiniEncoder({encoder.mteb_model_meta.name})"

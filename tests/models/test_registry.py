@@ -126,7 +126,8 @@ def test_registering_loads_no_networks() -> None:
         "from circus_bench.models import register\n"
         "register()\n"
         "new = {*sys.modules} - before\n"
-        "print('circus_bench.models.families.gme' in new, [name for name in new if name.startswith('transformers.models.')])"
+        "networks = [name for name in new if name.startswith('transformers.models.')]\n"
+        "print('circus_bench.models.families.gme' in new, networks)"
     )
     environment = {**os.environ, "CIRCUS_BENCH_NO_MTEB_HOOK": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

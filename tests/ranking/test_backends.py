@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from circus_bench.ranking.backends import Backend, given_scores, scorer_of
-from circus_bench.ranking.exact import rounding_of, usual_roundings
+from circus_bench.ranking.exact import rounding_of, typical_rounding
 from circus_bench.ranking.ranker import Ranking, Targets, rank_targets
 
 BACKENDS = pytest.mark.parametrize("backend", list(Backend))
@@ -43,9 +43,9 @@ def equal(a: Ranking, b: Ranking) -> bool:
 def test_products_of_real_numbers_err_by_half_of_the_usual_at_most(backend: Backend, dim: int, common: float) -> None:
     queries, gallery = unit(0, 64, dim, common=common), unit(1, 2000, dim, common=common)
     exact = queries.astype(np.float64) @ gallery.astype(np.float64).T
-    scores = scorer_of(gallery, backend=backend, longest=1.0).scores(queries)
-    computed = np.stack([scores.row(row) for row in range(64)])
-    assert np.abs(computed - exact).max() < (rounding_of(queries, 1.0) * usual_roundings(dim)).min() / 2
+    scores = scorer_of(gallery, backend=backend, max_norm=1.0).scores(queries)
+    as_computed = np.stack([scores.row(row) for row in range(64)])
+    assert np.abs(as_computed - exact).max() < (rounding_of(queries, 1.0) * typical_rounding(dim)).min() / 2
 
 
 def two_level(seed: int, n: int, dim: int) -> np.ndarray:
@@ -87,7 +87,7 @@ def test_an_encoder_whose_components_are_all_alike_hits_nothing(backend: Backend
 
 def test_a_single_score_is_the_exact_product_rounded_once() -> None:
     queries, gallery = unit(0, 3, 50), unit(1, 4, 50)
-    scores = scorer_of(gallery, backend=Backend.NUMPY, longest=1.0).scores(queries)
+    scores = scorer_of(gallery, backend=Backend.NUMPY, max_norm=1.0).scores(queries)
     for row in range(3):
         for column in range(4):
             products = (
@@ -168,8 +168,8 @@ def test_several_scores_of_rows_in_any_order_are_counted(backend: Backend) -> No
     queries, gallery = unit(0, 40, 64), unit(1, 5000, 64)
     exact = queries.astype(np.float64) @ gallery.astype(np.float64).T
     rows, columns = np.array([7, 3, 3, 39, 0]), np.random.default_rng(2).integers(0, 5000, (5, 3))
-    scorer = scorer_of(gallery, backend=backend, longest=1.0)
-    with scorer.precision():
+    scorer = scorer_of(gallery, backend=backend, max_norm=1.0)
+    with scorer.full_fp32():
         scores = scorer.scores(queries)
         own = scores.at(np.repeat(rows, 3), columns.ravel()).reshape(5, 3)
         greater, at_least = scores.counts(rows, own)

@@ -18,7 +18,7 @@ from circus_bench.ranking.ranker import (
     UNREACHABLE,
     Ranker,
     Ranking,
-    ReferencePlace,
+    ReferencePosition,
     Targets,
     check_embeddings,
     null_targets,
@@ -69,21 +69,23 @@ def test_a_constant_gallery_puts_every_target_last(backend: Backend) -> None:
 @BACKENDS
 @pytest.mark.parametrize(
     ("reference_score", "place"),
-    [(1, ReferencePlace.BELOW), (2, ReferencePlace.TIED), (3, ReferencePlace.ABOVE)],
+    [(1, ReferencePosition.BELOW), (2, ReferencePosition.TIED), (3, ReferencePosition.ABOVE)],
 )
-def test_the_place_of_the_reference_is_recorded(backend: Backend, reference_score: int, place: ReferencePlace) -> None:
+def test_the_place_of_the_reference_is_recorded(
+    backend: Backend, reference_score: int, place: ReferencePosition
+) -> None:
     assert rank_one(axis(2, reference_score, 0), [0], 1, backend=backend).reference.tolist() == [place]
 
 
 @BACKENDS
 def test_a_reference_outside_the_gallery_is_absent(backend: Backend) -> None:
-    assert rank_one(axis(2, 1), [0], ABSENT, backend=backend).reference.tolist() == [ReferencePlace.ABSENT]
+    assert rank_one(axis(2, 1), [0], ABSENT, backend=backend).reference.tolist() == [ReferencePosition.ABSENT]
 
 
 @BACKENDS
 def test_a_reference_that_is_the_target_is_recorded_as_such(backend: Backend) -> None:
     found = rank_one(axis(2, 2, 1), [0], 0, backend=backend)
-    assert (found.rank.tolist(), found.reference.tolist()) == ([2], [ReferencePlace.IS_TARGET])
+    assert (found.rank.tolist(), found.reference.tolist()) == ([2], [ReferencePosition.IS_TARGET])
 
 
 @BACKENDS
@@ -92,14 +94,14 @@ def test_a_reference_that_is_an_earlier_tied_target_counts_in_the_rank_but_not_a
     found = rank_one(axis(2, 2, 1), [0, 1], 0, backend=backend)
     assert found.rank.tolist() == [1, 2]
     assert found.ties.tolist() == [0, 0]
-    assert found.reference.tolist() == [ReferencePlace.IS_TARGET, ReferencePlace.ABOVE]
+    assert found.reference.tolist() == [ReferencePosition.IS_TARGET, ReferencePosition.ABOVE]
 
 
 @BACKENDS
 def test_a_reference_that_is_a_later_tied_target_does_not_count(backend: Backend) -> None:
     found = rank_one(axis(2, 2, 1), [1, 0], 0, backend=backend)
     assert found.rank.tolist() == [1, 2]
-    assert found.reference.tolist() == [ReferencePlace.BELOW, ReferencePlace.IS_TARGET]
+    assert found.reference.tolist() == [ReferencePosition.BELOW, ReferencePosition.IS_TARGET]
 
 
 @BACKENDS
@@ -187,13 +189,13 @@ def test_removing_the_reference_gives_the_ranks_of_the_gallery_without_it(
         kept = [i for i in range(len(gallery)) if i != reference]
         for target in of_query:
             if target == reference:
-                assert found.reference[row] == ReferencePlace.IS_TARGET
+                assert found.reference[row] == ReferencePosition.IS_TARGET
             else:
-                counted = found.reference[row] in {ReferencePlace.TIED, ReferencePlace.ABOVE}
+                counted = found.reference[row] in {ReferencePosition.TIED, ReferencePosition.ABOVE}
                 siblings = [kept.index(other) for other in of_query if other != reference]
                 expected = brute_force(query[None], gallery[kept], [siblings])
                 assert found.rank[row] - counted == expected[siblings.index(kept.index(target))]
-                assert found.ties[row] - (found.reference[row] == ReferencePlace.TIED) >= 0
+                assert found.ties[row] - (found.reference[row] == ReferencePosition.TIED) >= 0
             row += 1
 
 
@@ -353,7 +355,7 @@ def test_null_targets_follow_from_the_seed() -> None:
 
 def test_a_single_query_has_no_null_target() -> None:
     found = rank_one(axis(1, 2), [0])
-    assert (found.null_rank.tolist(), found.null_reference.tolist()) == ([UNREACHABLE], [ReferencePlace.ABSENT])
+    assert (found.null_rank.tolist(), found.null_reference.tolist()) == ([UNREACHABLE], [ReferencePosition.ABSENT])
 
 
 def test_queries_that_share_their_only_target_have_no_null_target() -> None:

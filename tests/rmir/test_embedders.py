@@ -13,7 +13,7 @@ from support.standins import StandIn, digest_of, vector_of
 
 from circus_bench.errors import EmbeddingError
 from circus_bench.images import decode
-from circus_bench.rmir.embedders import MtebEmbedder, Role
+from circus_bench.rmir.embedders import MtebEmbedder, PromptRole
 
 
 def test_images_are_encoded_as_documents_in_their_order() -> None:
@@ -25,8 +25,8 @@ def test_images_are_encoded_as_documents_in_their_order() -> None:
     assert (call["prompt_type"], call["features"]) == (PromptType.document, ["image"])
 
 
-@pytest.mark.parametrize("role", list(Role))
-def test_texts_are_encoded_in_the_role_they_are_for(role: Role) -> None:
+@pytest.mark.parametrize("role", list(PromptRole))
+def test_texts_are_encoded_in_the_role_they_are_for(role: PromptRole) -> None:
     encoder = StandIn()
     vectors = MtebEmbedder(encoder).texts(["a key", "rain"], role=role)  # type: ignore[arg-type]
     assert np.array_equal(vectors, [vector_of("a key", 16), vector_of("rain", 16)])
@@ -36,7 +36,7 @@ def test_texts_are_encoded_in_the_role_they_are_for(role: Role) -> None:
 
 def test_the_task_has_no_prompt_of_its_own() -> None:
     encoder = StandIn()
-    MtebEmbedder(encoder).texts(["a key"], role=Role.QUERY)  # type: ignore[arg-type]
+    MtebEmbedder(encoder).texts(["a key"], role=PromptRole.QUERY)  # type: ignore[arg-type]
     assert encoder.calls[0]["task_metadata"].prompt is None
 
 
@@ -46,7 +46,7 @@ def test_a_missing_vector_is_an_error() -> None:
             return super().encode(inputs, **options)[:-1]
 
     with pytest.raises(EmbeddingError, match=r"shape \(1, 16\) for 2 inputs"):
-        MtebEmbedder(Short()).texts(["a", "b"], role=Role.QUERY)  # type: ignore[arg-type]
+        MtebEmbedder(Short()).texts(["a", "b"], role=PromptRole.QUERY)  # type: ignore[arg-type]
 
 
 def test_a_name_may_carry_a_revision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Analytics of judges, counted by hand on four candidates and three judges of two families."""
+"""Analysis of judges, counted by hand on four candidates and three judges of two families."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from circus_bench.demo.world.synthetic_judges import family_of
 from circus_bench.errors import CircusError
 from circus_bench.io import to_json
 from circus_bench.rmir.judge_analysis import (
+    ConsensusChange,
     FamilyEffect,
-    KeptChange,
     family_effect,
     judge_rates,
     judge_report,
@@ -21,11 +21,11 @@ from circus_bench.rmir.judge_analysis import (
     positives_of,
     vote_ratings,
 )
-from circus_bench.rmir.records import Decision, Vote
+from circus_bench.rmir.records import JudgeDecision, Vote
 from circus_bench.validation.agreement import Statistic
 
 JUDGES = ("a/1", "a/2", "b/1")
-DECISIONS = {"A": Decision.ACCEPT, "R": Decision.REJECT, "-": Decision.ABSTAIN}
+DECISIONS = {"A": JudgeDecision.ACCEPT, "R": JudgeDecision.REJECT, "-": JudgeDecision.ABSTAIN}
 TABLE = {("q1", "x"): "AAA", ("q1", "y"): "AAR", ("q2", "z"): "RRR", ("q2", "w"): "A-A"}
 
 
@@ -65,11 +65,11 @@ def test_stage_5_runs_on_any_votes() -> None:
 def test_leaving_a_judge_out_changes_what_is_kept() -> None:
     assert leave_one_judge_out(make_votes()) == {
         # y: A R, w: - A, both doubted.
-        "a/1": KeptChange(judges=2, queries=1, positives=1, gained=0, lost=0, deleted=2),
+        "a/1": ConsensusChange(judges=2, queries=1, positives=1, gained=0, lost=0, deleted=2),
         # y: A R; w: A A is kept.
-        "a/2": KeptChange(judges=2, queries=2, positives=2, gained=1, lost=0, deleted=1),
+        "a/2": ConsensusChange(judges=2, queries=2, positives=2, gained=1, lost=0, deleted=1),
         # y: A A is kept; w: A -.
-        "b/1": KeptChange(judges=2, queries=1, positives=2, gained=1, lost=0, deleted=1),
+        "b/1": ConsensusChange(judges=2, queries=1, positives=2, gained=1, lost=0, deleted=1),
     }
 
 
@@ -105,8 +105,8 @@ def test_what_one_family_accepts_alone_is_contradicted(effect: FamilyEffect) -> 
 
 def test_a_family_alone_keeps_other_candidates(effect: FamilyEffect) -> None:
     assert effect.alone == {
-        "a": KeptChange(judges=2, queries=1, positives=2, gained=1, lost=0, deleted=1),
-        "b": KeptChange(judges=1, queries=2, positives=2, gained=1, lost=0, deleted=0),
+        "a": ConsensusChange(judges=2, queries=1, positives=2, gained=1, lost=0, deleted=1),
+        "b": ConsensusChange(judges=1, queries=2, positives=2, gained=1, lost=0, deleted=0),
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from circus_bench.api.chat.providers import ProviderSettings
 from circus_bench.errors import FormatError
-from circus_bench.rmir.config import Config, JudgeSettings, Near, Panelist
+from circus_bench.rmir.config import Config, DedupMode, JudgeSettings, JudgeSpec
 from circus_bench.rmir.records import Category
 
 
@@ -61,9 +61,9 @@ def test_a_file_changes_what_it_mentions(tmp_path: Path) -> None:
     assert config.name == "mine"
     assert config.collection.images == str(tmp_path / "pictures")
     assert config.collection.captions == "/elsewhere/captions.csv"
-    assert config.seed.near is Near.OFF
+    assert config.seed.near is DedupMode.OFF
     assert (config.generate.categories, config.generate.temperature) == ((Category.CAUSAL,), 1.0)
-    assert config.judge == JudgeSettings(panel=(Panelist("gpt-5-mini", 1.0), Panelist("compatible/llava", samples=2)))
+    assert config.judge == JudgeSettings(panel=(JudgeSpec("gpt-5-mini", 1.0), JudgeSpec("compatible/llava", samples=2)))
     assert config.providers == {
         "compatible": ProviderSettings(base_url="http://127.0.0.1:8000/v1", requests_per_minute=60.0)
     }

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from circus_bench.rmir.config import Lists, SplitSettings
-from circus_bench.rmir.records import Assigned, Candidate, Decision, Index, Judged
+from circus_bench.rmir.config import SplitSettings, TsrScope
+from circus_bench.rmir.records import Candidate, CandidateConsensus, Index, JudgeDecision, SplitAssignment
 from circus_bench.rmir.stages.split import split
 
 
-def judged(query: str, image: str, accepts: int, rejects: int, abstentions: int = 0) -> Judged:
-    decision = Decision.ACCEPT if accepts > rejects else Decision.REJECT
-    return Judged(query, image, accepts, rejects, abstentions, decision, 1.0)
+def judged(query: str, image: str, accepts: int, rejects: int, abstentions: int = 0) -> CandidateConsensus:
+    decision = JudgeDecision.ACCEPT if accepts > rejects else JudgeDecision.REJECT
+    return CandidateConsensus(query, image, accepts, rejects, abstentions, decision, 1.0)
 
 
 def found(query: str, images: str, index: Index = Index.VISUAL) -> list[Candidate]:
@@ -21,13 +21,15 @@ def found(query: str, images: str, index: Index = Index.VISUAL) -> list[Candidat
     return [Candidate(query, image, index, rank, 1 / rank) for rank, image in enumerate(images, start=1)]
 
 
-def assigned(rows: list[Judged], candidates: list[Candidate], *, k: int = 4, **settings: Any) -> dict[str, Assigned]:
+def assigned(
+    rows: list[CandidateConsensus], candidates: list[Candidate], *, k: int = 4, **settings: Any
+) -> dict[str, SplitAssignment]:
     survivors = settings.pop("survivors", rows)
     made = split(survivors, candidates, rows, visual_k=k, settings=SplitSettings(**settings))
     return {row.query: row for row in made}
 
 
-def one(verdicts: str, **settings: Any) -> Assigned:
+def one(verdicts: str, **settings: Any) -> SplitAssignment:
     """A query whose visual list has one letter a candidate: P all accept, N all reject; the text index finds a P."""
     names = "abcdefgh"[: len(verdicts)]
     rows = [
@@ -78,7 +80,7 @@ def test_tsr_can_be_computed_on_all_that_was_judged() -> None:
     visual = found("q", "abc")
     # What survived is P N: (1/2 + 1) / 2. All of it is P 2/3 N: (5/9 + 5/6 + 1) / 3.
     surviving = assigned(rows, visual, k=3, pad=False, survivors=survivors)["q"]
-    everything = assigned(rows, visual, k=3, pad=False, survivors=survivors, lists=Lists.JUDGED)["q"]
+    everything = assigned(rows, visual, k=3, pad=False, survivors=survivors, lists=TsrScope.JUDGED)["q"]
     assert surviving.tsr == pytest.approx(0.75)
     assert everything.tsr == pytest.approx((5 / 9 + 5 / 6 + 1) / 3)
 

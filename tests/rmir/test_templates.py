@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from circus_bench.errors import FormatError, MismatchError
-from circus_bench.rmir.records import Category, Constraint, Decision
+from circus_bench.rmir.records import Category, Constraint, JudgeDecision
 from circus_bench.rmir.templates import FOLDER, load_template
 
 ALL = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -33,9 +33,9 @@ def test_every_template_of_the_package_can_be_filled(name):
     template = load_template(name)
     images = {str(number): b"" for number in range(template.images)}
     fields = dict.fromkeys(template.fields, "costs $5 {or} less")
-    question = template.question("m", fields, images=images)
-    assert question.template == name
-    assert question.text.count("costs $5 {or} less") == len(template.fields)
+    request = template.render("m", fields, images=images)
+    assert request.template == name
+    assert request.text.count("costs $5 {or} less") == len(template.fields)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_every_category_and_constraint_has_a_template_about_one_image(name):
 
 
 def test_the_judge_may_decide_what_a_vote_may_hold():
-    assert load_template("judge").schema["properties"]["decision"]["enum"] == list(Decision)
+    assert load_template("judge").schema["properties"]["decision"]["enum"] == list(JudgeDecision)
 
 
 def test_the_newest_version_is_taken_unless_one_is_named(write):
@@ -64,24 +64,24 @@ def test_the_newest_version_is_taken_unless_one_is_named(write):
 
 def test_a_question_has_all_that_was_given(write):
     folder = write("ask@1", "Is it $what?", images=1)
-    question = load_template("ask", folder=folder).question(
+    request = load_template("ask", folder=folder).render(
         "model", {"what": "red"}, images={"d": b"i"}, temperature=0.5, sample=2, max_tokens=7
     )
-    assert (question.text, question.temperature, question.sample, question.max_tokens) == ("Is it red?", 0.5, 2, 7)
-    assert question.schema["required"] == ["x"]
+    assert (request.text, request.temperature, request.sample, request.max_tokens) == ("Is it red?", 0.5, 2, 7)
+    assert request.schema["required"] == ["x"]
 
 
 @pytest.mark.parametrize("fields", [{}, {"what": "red", "more": "x"}, {"more": "x"}])
 def test_fields_must_match_the_gaps(write, fields):
     template = load_template("ask", folder=write("ask@1", "Is it $what?"))
     with pytest.raises(MismatchError, match=r"ask@1 takes the fields \['what'\]"):
-        template.question("model", fields, images={})
+        template.render("model", fields, images={})
 
 
 def test_the_number_of_images_must_match():
     # The candidate is the input image itself: one image instead of two.
     with pytest.raises(MismatchError, match="2 different images"):
-        load_template("judge").question("model", {"text": "?"}, images={"d": b""})
+        load_template("judge").render("model", {"text": "?"}, images={"d": b""})
 
 
 def test_the_digest_changes_with_the_wording(write):

@@ -15,6 +15,8 @@ from circus_bench.audit.statistics import proportion
 from circus_bench.benchmark import Benchmark
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.errors import CircusError, MismatchError
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.rmir.tsr_validity import (
     ANSWERS_RUBRIC,
     answer_study,
@@ -24,7 +26,7 @@ from circus_bench.rmir.tsr_validity import (
     tsr_validity,
 )
 from circus_bench.runs.run import Run, run_benchmark
-from circus_bench.validation.annotations import Judgement
+from circus_bench.validation.annotations import Annotation
 from circus_bench.validation.decisions import decide
 from circus_bench.validation.rubric import load_rubric
 
@@ -140,13 +142,13 @@ def test_a_query_of_which_all_retrieved_images_are_labelled_counts_as_complete(
 ) -> None:
     first, *others = (dataclasses.replace(query, details={"tsr": 0.5}) for query in benchmark.queries)
     whole = dataclasses.replace(first, targets=("b", "c", "d"), details={"tsr": 0.9})  # all but the reference, a
-    labelled = dataclasses.replace(benchmark, queries=(whole, *others))
-    run = run_benchmark(StandIn(), labelled, store=EmbeddingStore(tmp_path / "store"))  # type: ignore[arg-type]
-    pairs_benchmark(labelled, [run], k=4).save(tmp_path / "pairs")
-    pairs = Benchmark.load(tmp_path / "pairs")
+    labeled = dataclasses.replace(benchmark, queries=(whole, *others))
+    run = run_benchmark(StandIn(), labeled, store=EmbeddingStore(tmp_path / "store"))  # type: ignore[arg-type]
+    save_benchmark(pairs_benchmark(labeled, [run], k=4), tmp_path / "pairs")
+    pairs = load_benchmark(tmp_path / "pairs")
     study = answer_study(pairs, "pairs", raters=["ann", "bob"])
     decisions = decide(
-        study, [Judgement(item.id, rater, "ANSWERS") for item in study.items for rater in ("ann", "bob")]
+        study, [Annotation(item.id, rater, "ANSWERS") for item in study.items for rater in ("ann", "bob")]
     )
     assert incomplete_queries(pairs, decisions) == {"q1": False, "q2": True, "q3": True}
     # One of three queries is complete, and it is the one of the greatest TSR.
@@ -155,7 +157,7 @@ def test_a_query_of_which_all_retrieved_images_are_labelled_counts_as_complete(
 
 
 def test_without_runs_there_is_nothing_to_check(benchmark: Benchmark) -> None:
-    with pytest.raises(MismatchError, match="retrieved no image that is not labelled"):
+    with pytest.raises(MismatchError, match="retrieved no unlabeled image"):
         pairs_benchmark(benchmark, [])
 
 
@@ -168,27 +170,27 @@ def test_the_study_asks_whether_the_image_answers(pairs: Benchmark) -> None:
 
 
 def test_a_study_needs_raters(pairs: Benchmark) -> None:
-    with pytest.raises(CircusError, match="2 raters for each item"):
+    with pytest.raises(CircusError, match="2 raters per item"):
         answer_study(pairs, "../pairs", raters=["ann"])
 
 
 def test_people_tell_which_queries_are_incomplete(pairs: Benchmark) -> None:
     study = answer_study(pairs, "../pairs", raters=["ann", "bob"])
     said = {"q1::c": "yy", "q2::a": "nn", "q2::d": "nn", "q3::b": "yn"}  # q1::d and q3::c are not judged
-    judgements = [
-        Judgement(f"toy-answers::{pair}", rater, *_label(letter))
+    annotations = [
+        Annotation(f"toy-answers::{pair}", rater, *_label(letter))
         for pair, letters in said.items()
         for rater, letter in zip(("ann", "bob"), letters, strict=True)
     ]
-    # q1 has an answer that nobody labelled; q2 none; q3 is disputed.
-    assert incomplete_queries(pairs, decide(study, judgements)) == {"q1": True, "q2": False}
+    # q1 has an answer that nobody labeled; q2 none; q3 is disputed.
+    assert incomplete_queries(pairs, decide(study, annotations)) == {"q1": True, "q2": False}
 
 
 def test_decisions_on_something_else_are_refused(benchmark: Benchmark, pairs: Benchmark) -> None:
     study = answer_study(pairs, "../pairs", raters=["ann", "bob"])
     with pytest.raises(MismatchError, match="not about 'toy'"):
         incomplete_queries(
-            benchmark_without(benchmark), decide(study, [Judgement("toy-answers::q1::c", "ann", "ANSWERS")])
+            benchmark_without(benchmark), decide(study, [Annotation("toy-answers::q1::c", "ann", "ANSWERS")])
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from support.standins import Blind, StandIn
 
 from circus_bench.benchmark import Benchmark, Condition, Defect, Query, ReferencePolicy
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.encoding.encoder import Alarm
+from circus_bench.encoding.sanity_checks import EncoderWarning
 from circus_bench.errors import CircusError, FormatError, MismatchError
 from circus_bench.io import sha256, write_parquet
+from circus_bench.metrics.hit_rate import hit_rate
 from circus_bench.ranking.backends import Backend
 from circus_bench.runs.run import Run, check_comparable, check_matches, n_inputs, run_benchmark
 
@@ -107,7 +109,7 @@ def test_progress_counts_every_input(tmp_path: Path, toy_benchmark: Callable[...
 
 def test_alarms_are_in_the_manifest(make_run: Make) -> None:
     # Without text it gives every gallery image the same vector.
-    assert make_run(encoder=Blind()).manifest.alarms == (Alarm.REFERENCE_IGNORED, Alarm.COLLAPSED)
+    assert make_run(encoder=Blind()).manifest.alarms == (EncoderWarning.REFERENCE_IGNORED, EncoderWarning.COLLAPSED)
 
 
 def test_saving_and_loading_keeps_everything_but_gallery_positions(make_run: Make, tmp_path: Path) -> None:
@@ -286,3 +288,135 @@ def test_the_subset_is_sorted_by_score_without_the_reference(
 def test_hidden_targets_cannot_be_scored_here(make_run: Make, toy_benchmark: Callable[..., Benchmark]) -> None:
     with pytest.raises(CircusError, match="only the server of toy/test knows the targets"):
         make_run(hidden_benchmark(toy_benchmark)).ranks(Condition.MULTIMODAL)
+
+
+def test_a_manifest_that_lacks_a_field_or_has_one_of_another_type_names_it(make_run: Make, tmp_path: Path) -> None:
+    make_run().save(tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in content.items() if key not in {"date", "seed"}}))
+    with pytest.raises(FormatError, match=r"manifest\.json: lacks date, seed"):
+        Run.load(tmp_path / "run")
+    path.write_text(json.dumps({**content, "n_queries": "3", "model": {"name": "x", "revision": "y"}}))
+    with pytest.raises(FormatError, match=r"manifest\.json: model\.dtype: Field required.*; n_queries: .*found '3'"):
+        Run.load(tmp_path / "run")
+    path.write_text(json.dumps({**content, "protocol": {"id": "toy/test", "reference": "sometimes"}}))
+    with pytest.raises(FormatError, match=r"manifest\.json, protocol: reference: .*found 'sometimes'"):
+        Run.load(tmp_path / "run")
+
+
+def test_a_table_that_is_not_there_is_named(make_run: Make, tmp_path: Path) -> None:
+    make_run().save(tmp_path / "run")
+    (tmp_path / "run" / "topk.parquet").unlink()
+    with pytest.raises(FormatError, match=r"topk\.parquet: no such file"):
+        Run.load(tmp_path / "run")
+
+
+def test_a_run_and_its_store_take_paths_as_text(tmp_path: Path, toy_benchmark: Callable[..., Benchmark]) -> None:
+    run = run_benchmark(StandIn(), toy_benchmark(), store=EmbeddingStore(str(tmp_path / "embeddings")))
+    run.save(str(tmp_path / "run"))
+    assert Run.load(str(tmp_path / "run")).queries == run.queries
+
+
+class LongName(StandIn):
+    name = f"tests/{'x' * 200}"
+
+
+def test_reprs_stay_short(make_run: Make, toy_benchmark: Callable[..., Benchmark]) -> None:
+    ids = [f"image-{number}" for number in range(40)]
+    queries = [Query(f"q{number}", ids[0], f"text {number}", tuple(ids[1:30])) for number in range(30)]
+    run = make_run(toy_benchmark(queries=queries, gallery=ids), encoder=LongName())
+    result = run.results[Condition.MULTIMODAL]
+    for shown in (run, run.manifest, result, result.ranking, run.ranks(Condition.MULTIMODAL)):
+        assert len(repr(shown)) <= 400, type(shown)
+    named = make_run()
+    assert "tests/stand-in on toy, protocol toy/test, 3 queries, 4 images" in repr(named)
+    rate = 100 * hit_rate(named.ranks(Condition.TEXT_ONLY), 10).mean()
+    assert f"text_only {rate:.1f} %" in repr(named)
+
+
+def test_a_run_on_a_thousand_queries_prints_in_three_hundred_characters(
+    make_run: Make, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    queries = [Query(f"q{number}", "a", f"text {number}", ("b", "c")) for number in range(1000)]
+    run = make_run(toy_benchmark(queries=queries))
+    assert len(repr(run)) <= 300
+    assert len(run._repr_html_()) < 200_000
+
+
+def test_html_of_a_run_has_the_hit_rates_and_escapes_names(
+    make_run: Make, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    html = make_run(toy_benchmark(name="<script>alert(1)</script>"))._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    # All four gallery images are among the first five.
+    assert "hit rate@1/5/10/50, multimodal" in html
+    assert "/ 100.0 / 100.0 / 100.0 %" in html
+
+
+def test_a_run_with_hidden_targets_is_displayed_without_rates(
+    make_run: Make, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    run = make_run(hidden_benchmark(toy_benchmark))
+    assert "targets hidden" in repr(run)
+    assert "hit rate" not in run._repr_html_()
+
+
+def test_the_pandas_table_has_a_row_per_query_and_target(make_run: Make) -> None:
+    run = make_run()
+    table = run.to_pandas()
+    names = ("rank", "ties", "null_rank", "subset_rank")
+    assert list(table) == ["query", "target", *(f"{name}_{condition}" for condition in Condition for name in names)]
+    assert list(zip(table["query"], table["target"], strict=True)) == [
+        ("q1", "b"),
+        ("q2", "c"),
+        ("q3", "d"),
+        ("q3", "a"),
+    ]
+    for condition in Condition:
+        null = run.null_ranks(condition)
+        assert null is not None
+        assert table[f"rank_{condition}"].tolist() == run.ranks(condition).values.tolist()
+        assert table[f"ties_{condition}"].tolist() == run.ties(condition).tolist()
+        assert table[f"null_rank_{condition}"].tolist() == null.values.tolist()
+        assert table[f"subset_rank_{condition}"].isna().all()
+
+
+def test_the_pandas_table_follows_the_reference_policy_and_marks_what_is_missing(
+    make_run: Make, toy_benchmark: Callable[..., Benchmark]
+) -> None:
+    queries = [Query("q", "a", "x", ("gone", "b"), subset=("a", "b", "c"))]
+    allow = frozenset({Defect.DANGLING_TARGET})
+    run = make_run(toy_benchmark(queries=queries, allow=allow))
+    removed = run.to_pandas(reference=ReferencePolicy.REMOVED)
+    # The target outside the gallery is never retrieved; a single query has no null target.
+    assert removed["rank_multimodal"][0] == math.inf
+    assert removed["null_rank_multimodal"].isna().all()
+    assert removed["subset_rank_multimodal"].isna().tolist() == [True, False]
+    assert (run.to_pandas()["rank_image_only"] - removed["rank_image_only"])[1] == 1
+
+
+def test_the_pandas_table_needs_targets(make_run: Make, toy_benchmark: Callable[..., Benchmark]) -> None:
+    with pytest.raises(CircusError, match="only the server"):
+        make_run(hidden_benchmark(toy_benchmark)).to_pandas()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "options", "shown"),
+    [
+        (True, {}, True),
+        (True, {"progress": False}, False),
+        (True, {"advance": lambda _: None}, False),
+        (False, {}, False),
+        (False, {"progress": True}, True),
+    ],
+)
+def test_a_progress_bar_is_shown_in_a_terminal_unless_somebody_else_counts(
+    make_run: Make, monkeypatch: pytest.MonkeyPatch, terminal: bool, options: dict[str, object], shown: bool
+) -> None:
+    stderr = io.StringIO()
+    stderr.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", stderr)
+    make_run(**options)
+    assert ("encoding: 100%" in stderr.getvalue()) is shown

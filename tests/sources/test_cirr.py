@@ -12,6 +12,8 @@ import pytest
 
 from circus_bench.benchmark import Benchmark, Defect, ReferencePolicy
 from circus_bench.errors import BenchmarkError, FormatError
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.sources import load_source
 from circus_bench.sources.cirr import image_id
 
@@ -178,8 +180,8 @@ def test_source_names_files_and_licence(cirr):
 
 
 def test_a_benchmark_survives_saving_and_loading(cirr, tmp_path):
-    cirr["circus"].save(tmp_path)
-    loaded = Benchmark.load(tmp_path)
+    save_benchmark(cirr["circus"], tmp_path)
+    loaded = load_benchmark(tmp_path)
     assert loaded.fingerprint == cirr["circus"].fingerprint
     assert loaded.findings == cirr["circus"].findings
     assert loaded.queries[20].details == cirr["circus"].queries[20].details

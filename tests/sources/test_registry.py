@@ -11,6 +11,8 @@ import pytest
 
 from circus_bench.benchmark import Benchmark, Defect, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.errors import BenchmarkError, ImageError
+from circus_bench.hub.loading import load_benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.sources import PROTOCOLS, join_images, load_source
 
 RULES = {
@@ -107,10 +109,10 @@ def test_images_are_joined_by_the_rule_of_the_protocol(tmp_path, protocol):
 
 
 def test_a_benchmark_saved_without_images_is_joined_after_loading(tmp_path):
-    annotations("circo/val", "8").save(tmp_path / "saved")
+    save_benchmark(annotations("circo/val", "8"), tmp_path / "saved")
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "000000000008.jpg").write_bytes(b"x")
-    joined = join_images(Benchmark.load(tmp_path / "saved"), tmp_path / "images")
+    joined = join_images(load_benchmark(tmp_path / "saved"), tmp_path / "images")
     assert joined.gallery.images["8"] == b"x"
 
 

@@ -12,7 +12,7 @@ from circus_bench.benchmark import Benchmark, Query, ReferencePolicy
 from circus_bench.errors import BenchmarkError
 from circus_bench.images import decode
 from circus_bench.models.mini.examples import Mixture, NoImage, draw_batch
-from circus_bench.sources.scenes import Kind, language, plants, scenes, truth, world
+from circus_bench.sources.scenes import QueryKind, expected_label, language, scenes, synthetic, world
 
 SEED = 3
 
@@ -23,12 +23,12 @@ def benchmark() -> Benchmark:
 
 
 @pytest.fixture(scope="module")
-def planting() -> plants.Planting:
-    return plants.plant(seed=SEED, queries=600, gallery=3000)
+def synthetic_set() -> synthetic.SyntheticSet:
+    return synthetic.make_synthetic_set(seed=SEED, queries=600, gallery=3000)
 
 
-def of_kind(planting: plants.Planting, *kinds: Kind) -> list[plants.Plant]:
-    return [planted for planted in planting.plants if planted.kind in kinds]
+def of_kind(synthetic_set: synthetic.SyntheticSet, *kinds: QueryKind) -> list[synthetic.SyntheticQuery]:
+    return [made for made in synthetic_set.queries if made.kind in kinds]
 
 
 def query(kind: str, n_text: int, n_near: int) -> Query:
@@ -38,32 +38,32 @@ def query(kind: str, n_text: int, n_near: int) -> Query:
 
 def says(scene: world.Scene, claim: language.Claim) -> bool:
     """Whether a scene fulfils a claim: written anew, so that the generator does not check itself."""
-    if isinstance(claim, language.On):
+    if isinstance(claim, language.BackgroundClaim):
         return scene.background == claim.background
     for cell, number in enumerate(scene.cells):
         if number:
             shape, rest = divmod(number - 1, 14)
-            colour, size = divmod(rest, 2)
-            wanted = (claim.shape, claim.colour, claim.size, claim.place)
-            if all(w in (None, v) for w, v in zip(wanted, (shape, colour, size, cell), strict=True)):
+            color, size = divmod(rest, 2)
+            wanted = (claim.shape, claim.color, claim.size, claim.place)
+            if all(w in (None, v) for w, v in zip(wanted, (shape, color, size, cell), strict=True)):
                 return True
     return False
 
 
-def fitting(planting: plants.Planting, planted: plants.Plant) -> set[int]:
+def fitting(synthetic_set: synthetic.SyntheticSet, made: synthetic.SyntheticQuery) -> set[int]:
     """Every image but the reference that fulfils the claims of a text, found by looking at all of them."""
-    cells = np.array([scene.cells for scene in planting.scenes])
-    shape, colour, size = (cells - 1) // 14, (cells - 1) // 2 % 7, (cells - 1) % 2
+    cells = np.array([scene.cells for scene in synthetic_set.scenes])
+    shape, color, size = (cells - 1) // 14, (cells - 1) // 2 % 7, (cells - 1) % 2
     fits = np.ones(len(cells), bool)
-    for claim in planted.claims:
-        if isinstance(claim, language.On):
-            fits &= np.array([scene.background == claim.background for scene in planting.scenes])
+    for claim in made.claims:
+        if isinstance(claim, language.BackgroundClaim):
+            fits &= np.array([scene.background == claim.background for scene in synthetic_set.scenes])
             continue
-        things = cells > 0
-        for wanted, values in ((claim.shape, shape), (claim.colour, colour), (claim.size, size)):
-            things = things & (values == wanted) if wanted is not None else things
-        fits &= things.any(1) if claim.place is None else things[:, claim.place]
-    return set(np.flatnonzero(fits)) - {planted.reference}
+        scene_objects = cells > 0
+        for wanted, values in ((claim.shape, shape), (claim.color, color), (claim.size, size)):
+            scene_objects = scene_objects & (values == wanted) if wanted is not None else scene_objects
+        fits &= scene_objects.any(1) if claim.place is None else scene_objects[:, claim.place]
+    return set(np.flatnonzero(fits)) - {made.reference}
 
 
 # --- the benchmark as a whole
@@ -106,7 +106,7 @@ def test_every_kind_has_its_share(benchmark):
 
 @pytest.mark.parametrize("queries", [20, 21, 37])
 def test_kinds_add_up_when_shares_do_not_divide(queries):
-    assert len(plants.plant(seed=1, queries=queries, gallery=300).plants) == queries
+    assert len(synthetic.make_synthetic_set(seed=1, queries=queries, gallery=300).queries) == queries
 
 
 def test_protocol_removes_the_reference(benchmark):
@@ -146,106 +146,108 @@ def test_too_few_queries_for_all_kinds_is_an_error():
         scenes(1, 3)
 
 
-# --- every plant, checked on the scenes by code of its own
+# --- every synthetic query, checked on the scenes by code of its own
 
 
-def test_n_text_counts_the_images_that_fulfil_the_text(planting):
-    answerable = set(Kind) - {Kind.INVALID_TARGET, Kind.INVALID_TEXT}
-    for planted in of_kind(planting, *answerable):
-        found = fitting(planting, planted)
-        assert planted.target in found
-        assert planted.n_text == len(found)
+def test_n_text_counts_the_images_that_fulfill_the_text(synthetic_set):
+    answerable = set(QueryKind) - {QueryKind.INVALID_TARGET, QueryKind.INVALID_TEXT}
+    for made in of_kind(synthetic_set, *answerable):
+        found = fitting(synthetic_set, made)
+        assert made.target in found
+        assert made.n_text == len(found)
 
 
-def test_full_descriptions_fit_the_target_alone_or_nearly(planting):
-    full = [p for p in of_kind(planting, Kind.TEXT_SHORTCUT) if p.edit == "full"]
+def test_full_descriptions_fit_the_target_alone_or_nearly(synthetic_set):
+    full = [p for p in of_kind(synthetic_set, QueryKind.TEXT_SHORTCUT) if p.edit == "full"]
     assert len(full) == 60
     assert {p.n_text for p in full} <= {1, 2}  # a later target may fit too
 
 
-def test_partial_descriptions_fit_a_few_images(planting):
-    partial = [p for p in of_kind(planting, Kind.TEXT_SHORTCUT) if p.edit == "partial"]
+def test_partial_descriptions_fit_a_few_images(synthetic_set):
+    partial = [p for p in of_kind(synthetic_set, QueryKind.TEXT_SHORTCUT) if p.edit == "partial"]
     assert len(partial) == 60
-    assert all(1 <= p.n_text <= plants.MAX_PARTIAL + 2 for p in partial)
+    assert all(1 <= p.n_text <= synthetic.MAX_PARTIAL + 2 for p in partial)
     assert {2, 3, 4} <= {p.n_text for p in partial}
 
 
-def test_references_of_text_shortcuts_and_broad_queries_are_unrelated_to_the_target(planting):
-    for planted in of_kind(planting, Kind.TEXT_SHORTCUT, Kind.TOO_BROAD):
-        reference, target = planting.scenes[planted.reference], planting.scenes[planted.target]
+def test_references_of_text_shortcuts_and_broad_queries_are_unrelated_to_the_target(synthetic_set):
+    for made in of_kind(synthetic_set, QueryKind.TEXT_SHORTCUT, QueryKind.TOO_BROAD):
+        reference, target = synthetic_set.scenes[made.reference], synthetic_set.scenes[made.target]
         cells = sum(a != b for a, b in zip(reference.cells, target.cells, strict=True))
         assert cells + (reference.background != target.background) >= 3
 
 
-def test_image_shortcuts_have_their_target_next_to_the_reference(planting):
-    for planted in of_kind(planting, Kind.IMAGE_SHORTCUT):
-        reference, target = planting.scenes[planted.reference], planting.scenes[planted.target]
+def test_image_shortcuts_have_their_target_next_to_the_reference(synthetic_set):
+    for made in of_kind(synthetic_set, QueryKind.IMAGE_SHORTCUT):
+        reference, target = synthetic_set.scenes[made.reference], synthetic_set.scenes[made.target]
         changed = [p for p in range(9) if reference.cells[p] != target.cells[p]]
         assert reference.background == target.background
-        assert len(changed) == {"same": 0, "move": 2}.get(planted.edit, 1)
+        assert len(changed) == {"same": 0, "move": 2}.get(made.edit, 1)
 
 
-def test_image_shortcuts_have_as_many_near_duplicates_as_recorded(planting):
-    copies = Counter(planting.scenes)
-    for planted in of_kind(planting, Kind.IMAGE_SHORTCUT):
-        same = 1 if planted.edit == "same" else 0
+def test_image_shortcuts_have_as_many_near_duplicates_as_recorded(synthetic_set):
+    copies = Counter(synthetic_set.scenes)
+    for made in of_kind(synthetic_set, QueryKind.IMAGE_SHORTCUT):
+        same = 1 if made.edit == "same" else 0
         # The scene's images are the reference, its near-duplicates and, for `same`, the target.
-        assert copies[planting.scenes[planted.reference]] == 1 + planted.n_near + same
-        assert planted.n_near <= 6
+        assert copies[synthetic_set.scenes[made.reference]] == 1 + made.n_near + same
+        assert made.n_near <= 6
 
 
-def test_composed_queries_stand_behind_a_crowd_in_both_unimodal_rankings(planting):
-    copies = Counter(planting.scenes)
-    alike = Counter(without_sizes(scene) for scene in planting.scenes)
-    for planted in of_kind(planting, Kind.COMPOSITION_REQUIRED, Kind.INVALID_TARGET, Kind.INVALID_TEXT):
-        reference = planting.scenes[planted.reference]
+def test_composed_queries_stand_behind_distractors_in_both_unimodal_rankings(synthetic_set):
+    copies = Counter(synthetic_set.scenes)
+    alike = Counter(without_sizes(scene) for scene in synthetic_set.scenes)
+    for made in of_kind(
+        synthetic_set, QueryKind.COMPOSITION_REQUIRED, QueryKind.INVALID_TARGET, QueryKind.INVALID_TEXT
+    ):
+        reference = synthetic_set.scenes[made.reference]
         assert copies[reference] == 1 + 12
-        # Besides the crowd, only a chance sibling or another reference may differ from the reference in sizes alone.
-        assert 12 <= planted.n_near <= alike[without_sizes(reference)] - 1 <= planted.n_near + 1
-        assert planted.n_text >= plants.TEXT_CROWD
+        # Besides the distractors, only a chance sibling or another reference may differ from it in sizes alone.
+        assert 12 <= made.n_near <= alike[without_sizes(reference)] - 1 <= made.n_near + 1
+        assert made.n_text >= synthetic.MIN_TEXT_DISTRACTORS
 
 
 def without_sizes(scene: world.Scene) -> tuple[int, ...]:
     return (scene.background, *((cell + 1) // 2 for cell in scene.cells))
 
 
-def test_outcome_of_a_composed_query_is_neither_the_reference_nor_a_resized_copy(planting):
-    for planted in of_kind(planting, Kind.COMPOSITION_REQUIRED):
-        reference, target = planting.scenes[planted.reference], planting.scenes[planted.target]
+def test_outcome_of_a_composed_query_is_neither_the_reference_nor_a_resized_copy(synthetic_set):
+    for made in of_kind(synthetic_set, QueryKind.COMPOSITION_REQUIRED):
+        reference, target = synthetic_set.scenes[made.reference], synthetic_set.scenes[made.target]
         assert reference != target
         assert without_sizes(reference) != without_sizes(target)
-        assert planting.scenes.count(target) == 1
+        assert synthetic_set.scenes.count(target) == 1
 
 
-def test_broad_queries_are_answered_by_many_images(planting):
-    assert all(p.n_text > 200 for p in of_kind(planting, Kind.TOO_BROAD))
+def test_broad_queries_are_answered_by_many_images(synthetic_set):
+    assert all(p.n_text > 200 for p in of_kind(synthetic_set, QueryKind.TOO_BROAD))
 
 
-def test_invalid_targets_do_not_fulfil_what_the_text_says(planting):
-    invalid = of_kind(planting, Kind.INVALID_TARGET)
+def test_invalid_targets_do_not_fulfill_what_the_text_says(synthetic_set):
+    invalid = of_kind(synthetic_set, QueryKind.INVALID_TARGET)
     assert {p.edit for p in invalid} == {"sibling", "elsewhere"}
-    for planted in invalid:
-        target = planting.scenes[planted.target]
-        assert not planted.claims or not all(says(target, claim) for claim in planted.claims)
+    for made in invalid:
+        target = synthetic_set.scenes[made.target]
+        assert not made.claims or not all(says(target, claim) for claim in made.claims)
 
 
-def test_garbled_texts_hold_no_word_of_the_vocabulary_longer_than_three_letters(planting):
+def test_garbled_texts_hold_no_word_of_the_vocabulary_longer_than_three_letters(synthetic_set):
     words = set(language.vocabulary())
-    garbled = [p for p in of_kind(planting, Kind.INVALID_TEXT) if p.edit == "garbled"]
+    garbled = [p for p in of_kind(synthetic_set, QueryKind.INVALID_TEXT) if p.edit == "garbled"]
     readable = [w for p in garbled for w in p.text.split() if w in words and len(w) > 3]
     # A shuffle gives the word itself back now and then: 1 in 4! for four letters, before a letter is added.
     assert len(readable) <= 0.05 * sum(len(p.text.split()) for p in garbled)
 
 
-def test_mismatched_texts_contradict_their_target(planting):
-    mismatched = [p for p in of_kind(planting, Kind.INVALID_TEXT) if p.edit == "mismatched"]
+def test_mismatched_texts_contradict_their_target(synthetic_set):
+    mismatched = [p for p in of_kind(synthetic_set, QueryKind.INVALID_TEXT) if p.edit == "mismatched"]
     assert mismatched
-    for planted in mismatched:
-        assert planted.claims
-        assert not all(says(planting.scenes[planted.target], claim) for claim in planted.claims)
+    for made in mismatched:
+        assert made.claims
+        assert not all(says(synthetic_set.scenes[made.target], claim) for claim in made.claims)
 
 
-# --- the truth at a cutoff
+# --- the expected label at a cutoff
 
 
 @pytest.mark.parametrize(
@@ -253,12 +255,12 @@ def test_mismatched_texts_contradict_their_target(planting):
     [(1, 1, "shortcut"), (6, 10, "shortcut"), (6, 6, "shortcut"), (6, 5, None)],
 )
 def test_text_shortcut_is_certain_once_all_fitting_images_are_in_the_top(n_text, k, label):
-    assert truth(query("text_shortcut", n_text, 2998), k) == label
+    assert expected_label(query("text_shortcut", n_text, 2998), k) == label
 
 
 @pytest.mark.parametrize(("n_near", "k", "label"), [(0, 1, "shortcut"), (6, 7, "shortcut"), (6, 6, None)])
 def test_image_shortcut_is_certain_once_near_duplicates_and_target_are_in_the_top(n_near, k, label):
-    assert truth(query("image_shortcut", 2999, n_near), k) == label
+    assert expected_label(query("image_shortcut", 2999, n_near), k) == label
 
 
 @pytest.mark.parametrize(
@@ -271,35 +273,35 @@ def test_image_shortcut_is_certain_once_near_duplicates_and_target_are_in_the_to
         (50, 20, 50, "shortcut"),  # text alone reaches the target by rank 50
     ],
 )
-def test_composition_is_required_while_both_crowds_fill_the_top(n_text, n_near, k, label):
-    assert truth(query("composition_required", n_text, n_near), k) == label
+def test_composition_is_required_while_distractors_fill_the_top(n_text, n_near, k, label):
+    assert expected_label(query("composition_required", n_text, n_near), k) == label
 
 
 @pytest.mark.parametrize("kind", ["too_broad", "invalid_target", "invalid_text"])
 def test_queries_that_nothing_answers_stay_unresolved(kind):
-    assert truth(query(kind, 2998, 12), 10) == "unresolved"
+    assert expected_label(query(kind, 2998, 12), 10) == "unresolved"
 
 
-def test_truth_decides_every_query_at_ten(benchmark):
-    found = Counter(truth(q, 10) for q in benchmark.queries)
+def test_expected_label_decides_every_query_at_ten(benchmark):
+    found = Counter(expected_label(q, 10) for q in benchmark.queries)
     assert found == {"shortcut": 240, "composition_required": 210, "unresolved": 150}
 
 
-def test_truth_leaves_composition_to_chance_once_the_crowd_is_exhausted(benchmark):
+def test_expected_label_leaves_composition_to_chance_once_the_distractors_are_exhausted(benchmark):
     composed = [q for q in benchmark.queries if q.group == "composition_required"]
-    assert {truth(q, 21) for q in composed} == {None}
+    assert {expected_label(q, 21) for q in composed} == {None}
 
 
-def test_truth_of_a_query_from_elsewhere_is_an_error():
+def test_expected_label_of_a_query_from_elsewhere_is_an_error():
     with pytest.raises(BenchmarkError, match="'q-0000' is not one of the benchmark"):
-        truth(dataclasses.replace(query("", 0, 0), details={}), 10)
+        expected_label(dataclasses.replace(query("", 0, 0), details={}), 10)
 
 
 # --- held out from training
 
 
-def test_every_benchmark_scene_is_held_out(planting):
-    assert all(world.held_out(scene) for scene in planting.scenes)
+def test_every_benchmark_scene_is_held_out(synthetic_set):
+    assert all(world.is_held_out(scene) for scene in synthetic_set.scenes)
 
 
 def test_no_training_scene_is_held_out():
@@ -309,21 +311,21 @@ def test_no_training_scene_is_held_out():
         examples, shown = draw_batch(rng, mixture)
         references = [example.image for example in examples if not isinstance(example.image, NoImage)]
         trained = [*shown, *references, *(example.target for example in examples)]
-        assert not any(world.held_out(scene) for scene in trained)
+        assert not any(world.is_held_out(scene) for scene in trained)
 
 
 def test_a_quarter_of_all_scenes_is_held_out():
     rng = random.Random(0)
-    share = np.mean([world.held_out(world.random_scene(rng)) for _ in range(8000)])
+    share = np.mean([world.is_held_out(world.random_scene(rng)) for _ in range(8000)])
     assert share == pytest.approx(0.25, abs=0.02)  # four standard deviations
 
 
 def test_resizing_does_not_move_a_scene_between_training_and_benchmark():
     rng = random.Random(0)
     for scene in (world.random_scene(rng) for _ in range(500)):
-        thing = world.things(scene)[0]
-        changed = world.with_cells(scene, {thing.place: world.code(thing.shape, thing.colour, 1 - thing.size)})
-        assert world.held_out(changed) == world.held_out(scene)
+        obj = world.scene_objects(scene)[0]
+        changed = world.with_cells(scene, {obj.place: world.code(obj.shape, obj.color, 1 - obj.size)})
+        assert world.is_held_out(changed) == world.is_held_out(scene)
 
 
 # --- language
@@ -348,25 +350,25 @@ def test_outcome_of_an_edit_fulfils_its_claims():
 def test_claims_of_a_scene_are_those_it_fulfils():
     rng = random.Random(7)
     scene, other = world.random_scene(rng, 3), world.random_scene(rng, 3)
-    own = set(language.claims_of(scene))
+    own = set(language.iter_claims(scene))
     assert all(says(scene, claim) for claim in own)
-    assert all((claim in own) == says(scene, claim) for claim in language.claims_of(other))
+    assert all((claim in own) == says(scene, claim) for claim in language.iter_claims(other))
 
 
-def test_referring_phrase_names_one_thing_of_the_scene():
+def test_referring_phrase_names_one_object_of_the_scene():
     rng = random.Random(8)
     for _ in range(500):
         scene = world.random_scene(rng)
-        thing = rng.choice(world.things(scene))
-        name = language._refer(rng, scene, thing)
+        obj = rng.choice(world.scene_objects(scene))
+        name = language._refer(rng, scene, obj)
         matching = [
             other
-            for other in world.things(scene)
+            for other in world.scene_objects(scene)
             if name.shape in (None, other.shape)
-            and name.colour in (None, other.colour)
+            and name.color in (None, other.color)
             and name.place in (None, other.place)
         ]
-        assert matching == [thing]
+        assert matching == [obj]
 
 
 # --- rendering
@@ -383,14 +385,14 @@ def test_two_images_of_one_scene_differ_in_jitter_alone():
     scene = world.Scene(0, (world.code(1, 0, 1), *[0] * 8))
     one, other = world.render([scene, scene], np.random.default_rng(0)).astype(int)
     assert (one != other).any()
-    # The corner far from the big red square shows the white background in both, the centre of its cell shows red.
+    # The corner far from the big red square shows the white background in both, the center of its cell shows red.
     assert np.abs(one[40:, 40:].mean((0, 1)) - other[40:, 40:].mean((0, 1))).max() < 25
     for image in (one, other):
         red, green, blue = image[10:14, 10:14].mean((0, 1))
         assert red > 2 * max(green, blue)
 
 
-def test_render_puts_a_thing_into_its_cell():
+def test_render_puts_an_object_into_its_cell():
     for place in range(9):
         cells = [0] * 9
         cells[place] = world.code(0, 6, 1)  # a big black circle on white

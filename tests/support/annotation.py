@@ -10,13 +10,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 
 from circus_bench.benchmark import Benchmark
+from circus_bench.hub.writer import save_benchmark
 from circus_bench.sources.scenes import scenes
-from circus_bench.validation.annotation_log import JudgementStore
-from circus_bench.validation.app import invite, open_store
+from circus_bench.validation.annotation_log import AnnotationLog
+from circus_bench.validation.app import open_log
 from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.study import Item, Study
 
@@ -58,7 +60,7 @@ def make_study(items: int = 30, *, training: int = 0, checks: int = 0, raters: t
 def save(study: Study, folder: Path) -> Path:
     """Write a study and its benchmark as `circus-bench validate` keeps them."""
     study.save(folder)
-    benchmark().save(folder / "scenes")
+    save_benchmark(benchmark(), folder / "scenes")
     return folder
 
 
@@ -104,17 +106,14 @@ class Server:
         """SIGTERM: an orderly end."""
         self._end(signal.SIGTERM)
 
-    def store(self) -> JudgementStore:
-        """The database, opened from here."""
-        return open_store(self.folder)
+    def log(self) -> AnnotationLog:
+        """Open the database from here."""
+        return open_log(self.folder)
 
     def token(self, person: str, role: str = "rater") -> str:
         """A new sign-in token."""
-        store = self.store()
-        try:
-            return invite(store, person, role)
-        finally:
-            store.close()
+        with closing(self.log()) as log:
+            return log.invite(person, role)
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -12,7 +12,7 @@ class FakeClock:
         self.time = 0.0
         self._lock = threading.Lock()
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         return self.time
 
     def sleep(self, seconds: float) -> None:

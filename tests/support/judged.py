@@ -1,11 +1,11 @@
-"""Studies and judgements that a test writes down, without sampling, app or store."""
+"""Studies and annotations that a test writes down, without sampling, app or store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from circus_bench.validation.annotations import Judgement
+from circus_bench.validation.annotations import Annotation
 from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.study import Item, Study
 
@@ -27,13 +27,13 @@ def study(items: int | Sequence[Item], *, raters: Sequence[str] = ("ann", "bob",
     return Study("made", load_rubric(), 0, tuple(items), assignments, {"made": "made"})
 
 
-def judge(rater: str, number: int, label: str = VALID, **fields: Any) -> Judgement:
-    """A judgement of `made::<number>`, with the flag that the label follows from."""
-    return Judgement(f"made::{number}", rater, label, **{"flags": FLAGS.get(label, ()), **fields})
+def judge(rater: str, number: int, label: str = VALID, **fields: Any) -> Annotation:
+    """An annotation of `made::<number>`, with the flag that the label follows from."""
+    return Annotation(f"made::{number}", rater, label, **{"flags": FLAGS.get(label, ()), **fields})
 
 
-def judge_all(labels: Mapping[str, Sequence[str | None]], **fields: Any) -> list[Judgement]:
-    """For each rater one label for each item from 0 on; None is a missing judgement. Item after item."""
+def judge_all(labels: Mapping[str, Sequence[str | None]], **fields: Any) -> list[Annotation]:
+    """For each rater one label for each item from 0 on; None is a missing annotation. Item after item."""
     longest = max(map(len, labels.values()))
     return [
         judge(rater, number, given[number], **fields)

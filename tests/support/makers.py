@@ -11,8 +11,9 @@ import numpy as np
 from circus_bench.benchmark import Condition, Fingerprint, Protocol, ReferencePolicy
 from circus_bench.encoding.encoder import ModelIdentity
 from circus_bench.ranking.backends import Backend
-from circus_bench.ranking.ranker import UNREACHABLE, Ranking, ReferencePlace
-from circus_bench.runs.run import Manifest, Run
+from circus_bench.ranking.ranker import UNREACHABLE, Ranking, ReferencePosition
+from circus_bench.runs.manifest import Manifest
+from circus_bench.runs.run import Run
 from circus_bench.runs.tables import ConditionResult
 
 Ranks = Sequence[int | Sequence[int | None] | None]
@@ -29,7 +30,7 @@ def make_run(
     policy: ReferencePolicy = ReferencePolicy.KEPT,
     nulls: Mapping[Condition, Sequence[int]] | None = None,
     ties: Mapping[Condition, Sequence[int]] | None = None,
-    places: Mapping[Condition, Sequence[ReferencePlace]] | None = None,
+    places: Mapping[Condition, Sequence[ReferencePosition]] | None = None,
     subsets: Mapping[Condition, Sequence[int]] | None = None,
     **manifest: Any,
 ) -> Run:

@@ -188,7 +188,7 @@ def _read_anthropic(body: Any) -> list[Asked]:
 
 
 def anthropic_message(text: str, stop: str = "end_turn") -> Any:
-    """A reply of the Messages API; a token a character."""
+    """A response of the Messages API; one token per character."""
     return {
         "id": "msg_1",
         "type": "message",
@@ -213,7 +213,7 @@ def _read_openai(body: Any) -> list[Asked]:
 
 
 def openai_completion(text: str, stop: str = "stop", refusal: str | None = None) -> Any:
-    """A reply of the chat completions; a token a character."""
+    """A response of the chat completions; one token per character."""
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -241,7 +241,7 @@ def _read_gemini_chat(body: Any) -> list[Asked]:
 
 
 def gemini_reply(text: str, stop: str = "STOP") -> Any:
-    """A reply of `generateContent`; a token a character."""
+    """A response of `generateContent`; one token per character."""
     return {
         "candidates": [
             {"content": {"parts": [{"text": text}] if text else [], "role": "model"}, "finishReason": stop, "index": 0}

@@ -10,9 +10,10 @@ import numpy as np
 from PIL import Image
 
 from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.hub.tables import Part
-from circus_bench.labels.label_table import Subset
-from circus_bench.labels.labels import Origin, Reason, Verdict, Verdicts
+from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.labels.labels import Labels, Subset
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.query_label import QueryLabel, RejectionReason
 from circus_bench.metrics.shortcut import Label, Shortcut
 
 FREE = {"license": "CC0-1.0", "image_license": "CC0-1.0", "images_redistributable": True}
@@ -41,24 +42,24 @@ def made_benchmark(*, name: str = "made", images: bool = True, size: int = 32, *
     return Benchmark(**{**settings, **changes})
 
 
-def made_verdicts(benchmark: Benchmark) -> Verdicts:
+def made_labels(benchmark: Benchmark) -> Labels:
     """The verdicts behind `IN_SUBSET`."""
     ranks = {Condition.MULTIMODAL: 4, Condition.TEXT_ONLY: 50, Condition.IMAGE_ONLY: None}
     composed, open_ = Label.COMPOSITION_REQUIRED, Label.UNRESOLVED
     verdicts = [
-        Verdict("q0", Label.SHORTCUT, Shortcut.TEXT_ONLY, {**ranks, Condition.TEXT_ONLY: 2}, support_unimodal=3),
-        Verdict("q1", composed, best_rank=ranks, support_unimodal=0, audited=True, valid=True, stratum=composed),
-        Verdict("q2", open_, audited=True, valid=False, stratum=open_, reasons=(Reason.QUERY_TOO_BROAD,)),
-        Verdict("q3", open_, audited=True, valid=True, stratum=open_),
+        QueryLabel("q0", Label.SHORTCUT, Shortcut.TEXT_ONLY, {**ranks, Condition.TEXT_ONLY: 2}, support_unimodal=3),
+        QueryLabel("q1", composed, best_rank=ranks, support_unimodal=0, audited=True, valid=True, stratum=composed),
+        QueryLabel("q2", open_, audited=True, valid=False, stratum=open_, reasons=(RejectionReason.QUERY_TOO_BROAD,)),
+        QueryLabel("q3", open_, audited=True, valid=True, stratum=open_),
     ]
-    origin = Origin(source="made up", k=10, pool=("tests/a", "tests/b"), n_queries=4)
-    return Verdicts(benchmark.name, origin, {verdict.query: verdict for verdict in verdicts})
+    origin = Provenance(source="made up", k=10, pool=("tests/a", "tests/b"), n_queries=4)
+    return Labels(benchmark.name, origin, {verdict.query: verdict for verdict in verdicts})
 
 
-def made_part(**settings: Any) -> Part:
-    """`made_benchmark` with `made_verdicts`."""
+def made_part(**settings: Any) -> LabelledBenchmark:
+    """`made_benchmark` with `made_labels`."""
     benchmark = made_benchmark(**settings)
-    return Part(benchmark, made_verdicts(benchmark))
+    return LabelledBenchmark(benchmark, made_labels(benchmark))
 
 
 def without_images(benchmark: Benchmark) -> Benchmark:

@@ -1,4 +1,4 @@
-"""A board to submit to: a benchmark of 40 images in a dataset folder, and Runs of a stand-in encoder on it."""
+"""Make a leaderboard: a benchmark of 40 images in a dataset folder, and Runs of a stand-in encoder on it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from support.standins import StandIn
 
 from circus_bench.benchmark import Benchmark, Condition, Defect, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.hub.tables import Part
+from circus_bench.hub.tables import LabelledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
-from circus_bench.labels.labels import Origin, Verdict, Verdicts
+from circus_bench.labels.labels import Labels
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.query_label import QueryLabel
 from circus_bench.metrics.shortcut import Label
 from circus_bench.runs.run import Run, run_benchmark
-from circus_bench.submit.leaderboard import Board
+from circus_bench.submit.leaderboard import Leaderboard
 
 MODEL = StandIn.name
 DATASET = "group/circus"
@@ -24,7 +26,7 @@ REVISION = "1234567890" * 4
 LISTED = 15
 
 
-def board_benchmark(policy: ReferencePolicy = ReferencePolicy.REMOVED, **changes: Any) -> Benchmark:
+def leaderboard_benchmark(policy: ReferencePolicy = ReferencePolicy.REMOVED, **changes: Any) -> Benchmark:
     """Twelve queries in a gallery of 40; every third one has two targets, and q11 a target that is not there."""
     ids = tuple(f"g{i}" for i in range(40))
     queries = tuple(
@@ -42,25 +44,25 @@ def board_benchmark(policy: ReferencePolicy = ReferencePolicy.REMOVED, **changes
     return Benchmark(**{**settings, **changes})
 
 
-def board_verdicts(benchmark: Benchmark) -> Verdicts:
+def leaderboard_labels(benchmark: Benchmark) -> Labels:
     """q0 to q3 are shortcuts; of the others people found q4 to q7 valid."""
 
-    def verdict(place: int, query: str) -> Verdict:
+    def verdict(place: int, query: str) -> QueryLabel:
         if place < 4:
-            return Verdict(query, Label.SHORTCUT)
+            return QueryLabel(query, Label.SHORTCUT)
         label = Label.UNRESOLVED if place % 2 else Label.COMPOSITION_REQUIRED
-        return Verdict(query, label, audited=True, valid=place < 8, stratum=label)
+        return QueryLabel(query, label, audited=True, valid=place < 8, stratum=label)
 
-    origin = Origin(source="made up", k=10, n_queries=len(benchmark.queries))
+    origin = Provenance(source="made up", k=10, n_queries=len(benchmark.queries))
     verdicts = {query.id: verdict(place, query.id) for place, query in enumerate(benchmark.queries)}
-    return Verdicts(benchmark.name, origin, verdicts)
+    return Labels(benchmark.name, origin, verdicts)
 
 
-def make_board(folder: Path, benchmark: Benchmark | None = None) -> Board:
+def make_leaderboard(folder: Path, benchmark: Benchmark | None = None) -> Leaderboard:
     """Write the dataset folder."""
-    benchmark = benchmark or board_benchmark()
-    write_dataset_folder([Part(benchmark, board_verdicts(benchmark))], folder)
-    return Board(folder, DATASET, REVISION)
+    benchmark = benchmark or leaderboard_benchmark()
+    write_dataset_folder([LabelledBenchmark(benchmark, leaderboard_labels(benchmark))], folder)
+    return Leaderboard(folder, DATASET, REVISION)
 
 
 def run_on(benchmark: Benchmark, folder: Path, *, encoder: StandIn | None = None, top_k: int = LISTED) -> Run:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from circus_bench.distributed import Processes
+from circus_bench.distributed import DistributedJob
 
-_PATIENCE = 60  # seconds; then a thread that waits in vain ends with an error
+COLLECTIVE_TIMEOUT = 60  # seconds; then a thread that waits in vain ends with an error
 
 
 class _Room:
@@ -19,7 +19,7 @@ class _Room:
     def __init__(self, count: int) -> None:
         self.barrier = threading.Barrier(count)
         self.told: list[Any] = [None] * count
-        self.warned: list[int] = []  # steps
+        self.has_failed: list[int] = []  # steps
 
 
 class _Channel:
@@ -29,25 +29,25 @@ class _Channel:
 
     def gather(self, outcome: Any) -> list[Any]:
         self._room.told[self._rank] = pickle.dumps(outcome)
-        self._room.barrier.wait(_PATIENCE)
+        self._room.barrier.wait(COLLECTIVE_TIMEOUT)
         told = [pickle.loads(content) for content in self._room.told]
-        self._room.barrier.wait(_PATIENCE)  # nobody writes the next outcome before all have read this one
+        self._room.barrier.wait(COLLECTIVE_TIMEOUT)  # nobody writes the next outcome before all have read this one
         return told
 
-    def warn(self, step: int) -> None:
-        self._room.warned.append(step)
+    def signal_failure(self, step: int) -> None:
+        self._room.has_failed.append(step)
 
-    def warned(self, step: int) -> bool:
-        return step in self._room.warned
+    def has_failed(self, step: int) -> bool:
+        return step in self._room.has_failed
 
 
-def in_job(count: int, work: Callable[[Processes], Any]) -> list[Any]:
+def in_job(count: int, work: Callable[[DistributedJob], Any]) -> list[Any]:
     """Let `count` processes do `work`; returns what it returned or raised in each."""
     room = _Room(count)
 
     def play(rank: int) -> Any:
         try:
-            return work(Processes(rank, count, _Channel(room, rank)))
+            return work(DistributedJob(rank, count, _Channel(room, rank)))
         except Exception as error:  # noqa: BLE001 - the test looks at it
             return error
 

@@ -16,9 +16,11 @@ from support.parts import without_images
 from support.standins import digest_of
 
 from circus_bench.benchmark import Benchmark, Protocol
-from circus_bench.hub.tables import Part
+from circus_bench.hub.tables import LabelledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
-from circus_bench.labels.labels import Origin, Verdict, Verdicts
+from circus_bench.labels.labels import Labels
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.query_label import QueryLabel
 from circus_bench.metrics.shortcut import Label
 from circus_bench.models import load_encoder
 from circus_bench.sources.cirr import PROTOCOLS
@@ -44,22 +46,22 @@ def stand_in_images() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def small_cirr() -> Callable[..., Part]:
+def small_cirr() -> Callable[..., LabelledBenchmark]:
     """`small_cirr(protocol, audited=True)`: a benchmark that goes for CIRR, without images.
 
     40 queries search 400 images. Those at odd positions are shortcut-free (20), every second of these is valid (10).
     """
     drawn = without_images(scenes(queries=40, gallery=400))
 
-    def make(protocol: Protocol = PROTOCOLS["cirr/circus"], *, audited: bool = True) -> Part:
+    def make(protocol: Protocol = PROTOCOLS["cirr/circus"], *, audited: bool = True) -> LabelledBenchmark:
         benchmark = dataclasses.replace(drawn, name="cirr", protocol=protocol, source={})
-        return Part(benchmark, _verdicts(benchmark) if audited else None)
+        return LabelledBenchmark(benchmark, _verdicts(benchmark) if audited else None)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def bare_folder(small_cirr: Callable[..., Part], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare_folder(small_cirr: Callable[..., LabelledBenchmark], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset folder of annotations."""
     folder = tmp_path_factory.mktemp("bare") / "circus"
     write_dataset_folder([small_cirr()], folder)
@@ -107,10 +109,10 @@ def _counted(batches: Any, seen: Counter[str]) -> Iterator[Any]:
         yield batch
 
 
-def _verdicts(benchmark: Benchmark) -> Verdicts:
+def _verdicts(benchmark: Benchmark) -> Labels:
     verdicts = {}
     for number, query in enumerate(benchmark.queries):
         free = number % 2 == 1
         label = Label.UNRESOLVED if free else Label.SHORTCUT
-        verdicts[query.id] = Verdict(query.id, label, audited=free, valid=number % 4 == 1 if free else None)
-    return Verdicts(benchmark.name, Origin(source="made up", k=10), verdicts)
+        verdicts[query.id] = QueryLabel(query.id, label, audited=free, valid=number % 4 == 1 if free else None)
+    return Labels(benchmark.name, Provenance(source="made up", k=10), verdicts)

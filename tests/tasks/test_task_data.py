@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,7 +12,7 @@ from support.parts import made_part
 from circus_bench.errors import CircusError, FormatError
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.tasks.circus_cirr import CircusCIRR
-from circus_bench.tasks.data import load_part
+from circus_bench.tasks.data import load_labelled
 
 _LOAD = """
 from circus_bench.errors import CircusError
@@ -22,7 +20,7 @@ from circus_bench.tasks.circus_cirr import CircusCIRR
 task = CircusCIRR()
 try:
     task.load_data()
-    print(len(task.part.benchmark.queries), *task.hf_subsets, len(task.dataset["v"]["test"]["queries"]))
+    print(len(task.labelled.benchmark.queries), *task.hf_subsets, len(task.dataset["v"]["test"]["queries"]))
 except CircusError as error:
     print(type(error).__name__, error)
 """
@@ -35,12 +33,13 @@ def hub() -> Iterator[LoopbackHub]:
 
 
 @pytest.fixture
-def load(hub, tmp_path) -> Callable[[str], str]:
+def load(hub, tmp_path, warm_libraries) -> Callable[[str], str]:
     """`load(CIRCUS_DATA)`: what loading CIRCUS-CIRR says in a process that knows the loopback Hub."""
 
     def run(where: str) -> str:
         env = {**os.environ, **hub.environment(tmp_path / "home"), "CIRCUS_DATA": where}
-        done = subprocess.run([sys.executable, "-c", _LOAD], env=env, capture_output=True, text=True, check=True)
+        done = warm_libraries.run(_LOAD, env=env)
+        assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     return run
@@ -75,7 +74,7 @@ def test_only_the_benchmarks_own_files_are_downloaded(load, hub, repository):
 def test_a_revision_that_is_not_there_is_named(load):
     said = load("group/circus@0000000")
     assert said.startswith("CircusError the dataset repository group/circus at 0000000 cannot be had")
-    assert "circus-bench build" in said
+    assert "circus-bench data make" in said
 
 
 def test_without_settings_the_repository_of_the_metadata_is_taken():
@@ -120,6 +119,6 @@ def test_a_folder_that_is_no_dataset_folder_is_refused(tmp_path, monkeypatch):
 
 
 def test_scenes_needs_no_data():
-    part, folder = load_part("scenes/test", repository="", revision="")
+    labelled, folder = load_labelled("scenes/test", repository="", revision="")
     assert folder is None
-    assert len(part.benchmark.queries) == 600
+    assert len(labelled.benchmark.queries) == 600

@@ -9,15 +9,15 @@ import pytest
 from support.makers import make_run
 
 from circus_bench.benchmark import Condition, ReferencePolicy
-from circus_bench.ranking.ranker import ReferencePlace
-from circus_bench.tasks.scores import scores_of, summary_of
+from circus_bench.ranking.ranker import ReferencePosition
+from circus_bench.tasks.scores import score_subset, summarize_scores
 
 EVERY = np.ones(4, bool)
 RANKS = ([1, 11, 5, 30], [20, 2, 40, 50], [3, 60, 70, 80])
 
 
 def scored(run, **options):
-    return scores_of(run, **{"subset": "full", "chosen": EVERY, "k": 10, **options})
+    return score_subset(run, **{"subset": "full", "chosen": EVERY, "k": 10, **options})
 
 
 def test_the_main_score_counts_hits_up_to_k():
@@ -40,7 +40,7 @@ def test_a_subset_is_scored_alone():
 @pytest.mark.parametrize(("policy", "expected"), [(ReferencePolicy.KEPT, 0.5), (ReferencePolicy.REMOVED, 0.75)])
 def test_both_reference_policies_are_there_and_the_protocols_own_is_the_main_one(policy, expected):
     # The reference is above the target of the second query: without it that target has rank 10.
-    above = [ReferencePlace.BELOW, ReferencePlace.ABOVE, ReferencePlace.BELOW, ReferencePlace.BELOW]
+    above = [ReferencePosition.BELOW, ReferencePosition.ABOVE, ReferencePosition.BELOW, ReferencePosition.BELOW]
     scores = scored(make_run(*RANKS, policy=policy, places={Condition.MULTIMODAL: above}))
     values = {
         name: of["conditions"]["multimodal"]["hit_rate_at_10"]["value"] for name, of in scores["by_reference"].items()
@@ -55,7 +55,7 @@ def test_an_undefined_comp_gap_is_none_in_strict_json():
     scores = scored(make_run([None] * 4, *RANKS[1:]))
     assert scores["comp_gap"] is None
     assert '"comp_gap": null' in json.dumps(scores, allow_nan=False)
-    assert summary_of(scores, k=10).endswith("CompGap undefined")
+    assert summarize_scores(scores, k=10).endswith("CompGap undefined")
 
 
 def test_ties_are_counted_by_target():

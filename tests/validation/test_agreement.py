@@ -38,20 +38,20 @@ Rows = list[list[str | None]]
 
 def by_rater(*raters: str) -> Ratings:
     """A table from one string of ratings for each rater, "." for a missing one."""
-    return Ratings.of([[None if value == "." else value for value in row] for row in zip(*raters, strict=True)])
+    return Ratings.from_rows([[None if value == "." else value for value in row] for row in zip(*raters, strict=True)])
 
 
 def from_counts(text: str) -> Ratings:
     """A table from how many raters chose each category, one line for each item; who chose it is not published."""
     counts = [[int(n) for n in line.split()] for line in text.strip().splitlines()]
     rows = [[str(c) for c, n in enumerate(line) for _ in range(n)] for line in counts]
-    return Ratings.of(rows, categories=[str(c) for c in range(len(counts[0]))])
+    return Ratings.from_rows(rows, categories=[str(c) for c in range(len(counts[0]))])
 
 
 def from_crosstab(table: list[list[int]]) -> Ratings:
     """Two raters, from how many items the first (row) and the second (column) put where."""
     pairs = [(a, b, n) for a, row in enumerate(table) for b, n in enumerate(row)]
-    return Ratings.of([[str(a), str(b)] for a, b, n in pairs for _ in range(n)])
+    return Ratings.from_rows([[str(a), str(b)] for a, b, n in pairs for _ in range(n)])
 
 
 # K. Krippendorff, "Computing Krippendorff's alpha-reliability" (2011), section C: four observers, twelve units.
@@ -246,7 +246,7 @@ def test_cohen_s_kappa_agrees_with_scikit_learn() -> None:
     for _ in range(20):
         a, b = rng.integers(0, 4, (2, 60))
         b = np.where(rng.random(60) < 0.5, a, b)
-        table = Ratings.of([[str(x), str(y)] for x, y in zip(a, b, strict=True)])
+        table = Ratings.from_rows([[str(x), str(y)] for x, y in zip(a, b, strict=True)])
         assert mean_cohen_kappa(table).estimate.value == pytest.approx(cohen_kappa_score(a, b))
 
 
@@ -274,8 +274,8 @@ def test_only_ac1_depends_on_categories_that_nobody_chose() -> None:
 
 def test_items_with_one_rating_do_not_change_observed_agreement() -> None:
     alone: Rows = [["a", "a"], ["a", "b"], ["b", "b"], ["a", None], [None, "b"]]
-    assert raw_agreement(Ratings.of(alone)).estimate.value == pytest.approx(2 / 3)
-    assert raw_agreement(Ratings.of(alone)).estimate.n == 3
+    assert raw_agreement(Ratings.from_rows(alone)).estimate.value == pytest.approx(2 / 3)
+    assert raw_agreement(Ratings.from_rows(alone)).estimate.n == 3
 
 
 UNDEFINED: dict[Status, Rows] = {
@@ -289,7 +289,7 @@ UNDEFINED: dict[Status, Rows] = {
 @pytest.mark.parametrize("status", UNDEFINED)
 @pytest.mark.parametrize("statistic", Statistic)
 def test_what_is_undefined_has_a_status_and_no_value(statistic: Statistic, status: Status) -> None:
-    found = STATISTICS[statistic](Ratings.of(UNDEFINED[status], categories="ab"))
+    found = STATISTICS[statistic](Ratings.from_rows(UNDEFINED[status], categories="ab"))
     assert found.status is status
     assert math.isnan(found.estimate.value)
     assert math.isnan(found.estimate.low)
@@ -297,31 +297,31 @@ def test_what_is_undefined_has_a_status_and_no_value(statistic: Statistic, statu
 
 @pytest.mark.parametrize("statistic", Statistic)
 def test_an_empty_table_has_no_ratings(statistic: Statistic) -> None:
-    assert STATISTICS[statistic](Ratings.of([], categories="ab")).status is Status.NO_RATINGS
+    assert STATISTICS[statistic](Ratings.from_rows([], categories="ab")).status is Status.NO_RATINGS
 
 
 @pytest.mark.parametrize("statistic", [Statistic.KRIPPENDORFF, Statistic.FLEISS, Statistic.COHEN])
 def test_with_a_single_category_in_use_chance_explains_everything(statistic: Statistic) -> None:
-    found = STATISTICS[statistic](Ratings.of([["a", "a"]] * 20, categories="ab"))
+    found = STATISTICS[statistic](Ratings.from_rows([["a", "a"]] * 20, categories="ab"))
     assert found.status is Status.SINGLE_CATEGORY
     assert math.isnan(found.estimate.value)
 
 
 def test_with_a_single_category_in_use_raw_agreement_and_ac1_are_1() -> None:
-    table = Ratings.of([["a", "a"]] * 20, categories="ab")
+    table = Ratings.from_rows([["a", "a"]] * 20, categories="ab")
     for found in (raw_agreement(table), gwet_ac1(table)):
         assert (found.status, found.estimate.value) == (Status.OK, 1)
 
 
 def test_ac1_needs_two_categories_to_choose_from() -> None:
-    assert gwet_ac1(Ratings.of([["a", "a"]] * 20)).status is Status.SINGLE_CATEGORY
+    assert gwet_ac1(Ratings.from_rows([["a", "a"]] * 20)).status is Status.SINGLE_CATEGORY
 
 
 def test_skewed_labels_push_alpha_below_0_but_not_ac1() -> None:
     # 38 items "a" by both raters, one "a" and "b", one "b" and "a". Raw agreement 38/40 = 0.95. Alpha: 80 ratings, 2 of
     # them "b"; expected disagreement 2 * 78 * 2 / (80 * 79) = 0.04937; alpha = 1 - 0.05 / 0.04937 = -0.0128.
     # AC1: chance 2 * 0.975 * 0.025 = 0.04875; (0.95 - 0.04875) / 0.95125 = 0.9474.
-    table = Ratings.of([["a", "a"]] * 38 + [["a", "b"], ["b", "a"]])
+    table = Ratings.from_rows([["a", "a"]] * 38 + [["a", "b"], ["b", "a"]])
     assert raw_agreement(table).estimate.value == pytest.approx(0.95)
     assert krippendorff_alpha(table).estimate.value == pytest.approx(-0.0128, abs=5e-5)
     assert gwet_ac1(table).estimate.value == pytest.approx(0.9474, abs=5e-5)
@@ -366,7 +366,7 @@ def test_a_bootstrap_interval_covers_the_truth_about_as_often_as_it_says(statist
 @pytest.mark.parametrize("statistic", Statistic)
 def test_perfect_agreement_on_few_items_has_an_interval(statistic: Statistic) -> None:
     # Raw agreement: Wilson's lower limit of 10 of 10. The others: chance (about one half) taken from that limit.
-    found = STATISTICS[statistic](Ratings.of([["a", "a"], ["b", "b"]] * 5)).estimate
+    found = STATISTICS[statistic](Ratings.from_rows([["a", "a"], ["b", "b"]] * 5)).estimate
     wilson = proportion(np.ones(10)).low
     chance = {Statistic.RAW: 0.0, Statistic.KRIPPENDORFF: 9 / 19}.get(statistic, 0.5)
     assert (found.value, found.high) == (1, 1)
@@ -374,7 +374,7 @@ def test_perfect_agreement_on_few_items_has_an_interval(statistic: Statistic) ->
 
 
 def test_a_coefficient_is_strict_json() -> None:
-    content = json.loads(to_json(krippendorff_alpha(Ratings.of([["a", "a"]] * 3)).to_dict()))
+    content = json.loads(to_json(krippendorff_alpha(Ratings.from_rows([["a", "a"]] * 3)).to_dict()))
     assert content == {
         "statistic": "krippendorff_alpha",
         "status": "single_category",
@@ -434,7 +434,7 @@ def test_survival_without_exception_has_wilson_s_interval_over_items() -> None:
 
 
 def test_survival_is_undefined_where_the_category_was_never_chosen() -> None:
-    assert math.isnan(survival(Ratings.of([["x", "x", "x"]], categories="vx"), "v").value)
+    assert math.isnan(survival(Ratings.from_rows([["x", "x", "x"]], categories="vx"), "v").value)
 
 
 def test_survival_of_an_unknown_category_is_refused() -> None:

@@ -11,14 +11,14 @@ import pytest
 from support.judged import TEXT, judge
 
 from circus_bench.errors import FormatError
-from circus_bench.validation.annotations import in_force, read_judgements, write_judgements
+from circus_bench.validation.annotations import latest, read_annotations, write_annotations
 
 
 def test_a_note_with_line_separators_comes_back(tmp_path: Path) -> None:
     # U+0085, U+2028 and U+2029 end a line for Python's `splitlines`, not for JSON lines.
     log = [judge("ann", 0, note="a\u0085b\u2028c\u2029d\ne"), judge("bob", 0)]
-    write_judgements(tmp_path / "log.jsonl", log)
-    assert read_judgements(tmp_path / "log.jsonl") == log
+    write_annotations(tmp_path / "log.jsonl", log)
+    assert read_annotations(tmp_path / "log.jsonl") == log
 
 
 @pytest.mark.parametrize(
@@ -42,24 +42,24 @@ def test_a_note_with_line_separators_comes_back(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_line_that_is_no_judgement_is_named(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_a_line_that_is_no_annotation_is_named(changes: dict[str, Any], tmp_path: Path) -> None:
     lines = [json.dumps(dataclasses.asdict(judge("ann", 0)) | more) for more in ({}, changes)]
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    with pytest.raises(FormatError, match=r"log\.jsonl, line 2: not a judgement"):
-        read_judgements(tmp_path / "log.jsonl")
+    with pytest.raises(FormatError, match=r"log\.jsonl, line 2: not an annotation"):
+        read_annotations(tmp_path / "log.jsonl")
 
 
-def test_two_different_judgements_of_one_version_are_refused(tmp_path: Path) -> None:
-    write_judgements(tmp_path / "log.jsonl", [judge("ann", 0), judge("ann", 0, TEXT)])
+def test_two_different_annotations_of_one_version_are_refused(tmp_path: Path) -> None:
+    write_annotations(tmp_path / "log.jsonl", [judge("ann", 0), judge("ann", 0, TEXT)])
     with pytest.raises(FormatError, match="made::0 by ann, version 1"):
-        read_judgements(tmp_path / "log.jsonl")
+        read_annotations(tmp_path / "log.jsonl")
 
 
-def test_logs_put_together_give_each_judgement_once(tmp_path: Path) -> None:
-    write_judgements(tmp_path / "log.jsonl", [judge("ann", 0), judge("ann", 0, TEXT, version=2), judge("ann", 0)])
-    assert read_judgements(tmp_path / "log.jsonl") == [judge("ann", 0), judge("ann", 0, TEXT, version=2)]
+def test_logs_put_together_give_each_annotation_once(tmp_path: Path) -> None:
+    write_annotations(tmp_path / "log.jsonl", [judge("ann", 0), judge("ann", 0, TEXT, version=2), judge("ann", 0)])
+    assert read_annotations(tmp_path / "log.jsonl") == [judge("ann", 0), judge("ann", 0, TEXT, version=2)]
 
 
-def test_the_last_version_is_in_force_though_versions_are_missing() -> None:
+def test_the_last_version_is_the_latest_though_versions_are_missing() -> None:
     log = [judge("ann", 0, TEXT, version=4), judge("ann", 0, version=2)]
-    assert in_force(log) == log[:1]
+    assert latest(log) == log[:1]

@@ -20,15 +20,15 @@ from support.annotation import KNOWN, STRATA, benchmark, make_study
 from circus_bench.benchmark import Benchmark, Gallery
 from circus_bench.errors import MismatchError
 from circus_bench.rmir.tsr_validity import ANSWERS_RUBRIC
-from circus_bench.sources.scenes import Kind
-from circus_bench.validation.annotation_log import JudgementStore
-from circus_bench.validation.annotations import Role
-from circus_bench.validation.app import create_app, invite, sign_in_link
-from circus_bench.validation.app.images import THUMBNAIL, Pictures
+from circus_bench.sources.scenes import QueryKind
+from circus_bench.validation.annotation_log import AnnotationLog
+from circus_bench.validation.annotations import AnnotatorRole, write_annotations
+from circus_bench.validation.app import create_app, sign_in_link
+from circus_bench.validation.app.images import THUMBNAIL, StudyImages
 from circus_bench.validation.app.routes import router
 from circus_bench.validation.app.security import AttemptLimit
-from circus_bench.validation.app.worklist import Desk
-from circus_bench.validation.log_database import StoreError
+from circus_bench.validation.app.worklist import Worklists
+from circus_bench.validation.log_database import AnnotationLogError
 from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.study import Study
 
@@ -40,7 +40,7 @@ class Site:
     """A running app and its store."""
 
     app: Any
-    store: JudgementStore
+    log: AnnotationLog
     study: Study
 
     def visitor(self) -> Visitor:
@@ -50,13 +50,13 @@ class Site:
     def person(self, name: str, role: str = "rater") -> Visitor:
         """Somebody who is."""
         visitor = self.visitor()
-        answer = visitor.post("/sign-in", {"token": invite(self.store, name, role)})
+        answer = visitor.post("/sign-in", {"token": self.log.invite(name, role)})
         assert answer.status_code == 200, answer.text
         return visitor
 
     def name(self, place: int) -> str:
         """What addresses call an item."""
-        return Desk(self.study, self.store).name(self.study.items[place].id)
+        return Worklists(self.study, self.log).name(self.study.items[place].id)
 
 
 class Visitor:
@@ -95,7 +95,7 @@ class Visitor:
 
 
 def answer(item: str, **changes: Any) -> dict[str, Any]:
-    """The body of a judgement."""
+    """The body of an annotation."""
     follow_ups = {} if changes.get("flags") else {"text_alone": False, "image_alone": False}
     sound = {"sound": not changes.get("flags"), "answers": follow_ups}
     return {"event": str(uuid.uuid4()), "item": item, "replaces": 0, "seconds": 3.5, **sound, **changes}
@@ -110,13 +110,13 @@ def make_site(tmp_path: Path) -> Iterator[Make]:
     stores = []
 
     def make(study: Study) -> Site:
-        store = JudgementStore(study, tmp_path / f"{len(stores)}.sqlite")
-        stores.append(store)
-        return Site(create_app(study, {"scenes": benchmark()}, store), store, study)
+        log = AnnotationLog(study, tmp_path / f"{len(stores)}.sqlite")
+        stores.append(log)
+        return Site(create_app(study, {"scenes": benchmark()}, log), log, study)
 
     yield make
-    for store in stores:
-        store.close()
+    for log in stores:
+        log.close()
 
 
 @pytest.fixture
@@ -127,14 +127,14 @@ def site(make_site: Make) -> Site:
 class TestSignIn:
     def test_a_token_buys_a_cookie_that_scripts_and_other_sites_do_not_get(self, site: Site) -> None:
         visitor = site.visitor()
-        given = visitor.post("/sign-in", {"token": invite(site.store, "ann")}).headers["set-cookie"].lower()
+        given = visitor.post("/sign-in", {"token": site.log.invite("ann")}).headers["set-cookie"].lower()
         assert "httponly" in given
         assert "samesite=strict" in given
         assert visitor.get("/").headers["location"] == "/judge"
 
     def test_behind_https_the_cookie_is_secure(self, site: Site) -> None:
         visitor = Visitor(TestClient(site.app, base_url="https://example.org"))
-        answered = visitor.post("/sign-in", {"token": invite(site.store, "ann")})
+        answered = visitor.post("/sign-in", {"token": site.log.invite("ann")})
         assert "; secure" in answered.headers["set-cookie"].lower()
 
     def test_the_link_has_its_token_where_no_server_sees_it(self) -> None:
@@ -149,7 +149,7 @@ class TestSignIn:
         visitor = site.visitor()
         statuses = [visitor.post("/sign-in", {"token": f"guess {n}"}).status_code for n in range(12)]
         assert statuses == [401] * 10 + [429] * 2
-        refused = visitor.post("/sign-in", {"token": invite(site.store, "ann")})
+        refused = visitor.post("/sign-in", {"token": site.log.invite("ann")})
         assert int(refused.headers["retry-after"]) <= 61
 
     def test_the_limit_forgets_after_its_window(self) -> None:
@@ -216,7 +216,7 @@ class TestImages:
     def test_an_image_is_the_benchmark_s_own_file(self, site: Site) -> None:
         ann, item = site.person("ann"), site.study.items[0]
         query = benchmark().queries[0]
-        name = Pictures(site.study, {"scenes": benchmark()}).name("scenes", query.reference)
+        name = StudyImages(site.study, {"scenes": benchmark()}).name("scenes", query.reference)
         answered = ann.get(f"/images/{name}")
         assert item.query == query.id
         assert answered.content == benchmark().gallery.images[query.reference]
@@ -232,8 +232,8 @@ class TestImages:
         assert site.visitor().get(address).status_code == 401
 
     def test_what_browsers_do_not_show_becomes_png_and_large_images_small(self) -> None:
-        pictures, name = _one_picture(lambda image: _file(image, "BMP"))
-        original, small = pictures.get(name), pictures.get(name, small=True)
+        images, name = _one_image(lambda image: _file(image, "BMP"))
+        original, small = images.get(name), images.get(name, small=True)
         assert original is not None
         assert small is not None
         assert original.media_type == "image/png"
@@ -242,31 +242,31 @@ class TestImages:
 
     @pytest.mark.parametrize("data", [b"", b"<script>alert(1)</script>", b"\xff\xd8\xff<script>"])
     def test_a_file_that_is_no_image_is_not_served(self, data: bytes) -> None:
-        pictures, name = _one_picture(lambda _: data)
-        assert [pictures.get(name), pictures.get(name, small=True)] == [None, None]
+        images, name = _one_image(lambda _: data)
+        assert [images.get(name), images.get(name, small=True)] == [None, None]
 
 
 class TestJudging:
-    def test_a_judgement_is_acknowledged_with_the_next_item(self, site: Site) -> None:
+    def test_an_annotation_is_acknowledged_with_the_next_item(self, site: Site) -> None:
         ann = site.person("ann")
         first = ann.next()["item"]
         answered = ann.judge(first, flags=["target"], reasons=["target.mismatch"], note=" blurred ").json()
         assert answered["next"] == ann.next()["item"] != first
         assert answered["version"] == 1
-        (stored,) = site.store.judgements()
+        (stored,) = site.log.annotations()
         assert (stored.rater, stored.label, stored.reasons) == ("ann", "INVALID_TARGET_IMAGE", ("target.mismatch",))
-        assert (stored.note, stored.seconds, stored.role) == ("blurred", 3.5, Role.RATER)
+        assert (stored.note, stored.seconds, stored.role) == ("blurred", 3.5, AnnotatorRole.RATER)
 
     def test_items_come_in_the_order_of_the_study(self, site: Site) -> None:
         site.person("ben").finish()
-        assert [j.item for j in site.store.judgements()] == list(site.study.assignments["ben"])
+        assert [j.item for j in site.log.annotations()] == list(site.study.assignments["ben"])
 
     def test_a_repeated_delivery_is_acknowledged_again(self, site: Site) -> None:
         ann = site.person("ann")
         body = answer(ann.next()["item"])
         statuses = [ann.post("/judgements", body).status_code for _ in range(3)]
         assert statuses == [200] * 3
-        assert site.store.count() == 1
+        assert site.log.count() == 1
 
     def test_a_conflict_shows_what_is_stored_and_can_be_replaced(self, site: Site) -> None:
         ann = site.person("ann")
@@ -276,7 +276,7 @@ class TestJudging:
         assert refused.status_code == 409
         assert "the first tab" in refused.json()["stored"]["html"]
         assert ann.judge(item, flags=["text"], replaces=refused.json()["stored"]["version"]).status_code == 200
-        assert [j.label for j in site.store.judgements()] == ["VALIDATED", "INVALID_TEXT_QUERY"]
+        assert [j.label for j in site.log.annotations()] == ["VALIDATED", "INVALID_TEXT_QUERY"]
 
     @pytest.mark.parametrize(
         "wrong",
@@ -297,14 +297,14 @@ class TestJudging:
     def test_a_body_that_makes_no_sense_is_refused(self, site: Site, wrong: dict[str, Any]) -> None:
         ann = site.person("ann")
         assert ann.judge(ann.next()["item"], **wrong).status_code == 422
-        assert site.store.count() == 0
+        assert site.log.count() == 0
 
     def test_half_a_character_in_a_note_is_refused(self, site: Site) -> None:
         ann = site.person("ann")
         body = json.dumps(answer(ann.next()["item"], note="a\ud83d"))  # with an escape: UTF-8 has no such character
         headers = {"X-CSRF-Token": ann.csrf, "Content-Type": "application/json"}
         assert ann.client.post("/judgements", content=body, headers=headers).status_code == 422
-        assert site.store.count() == 0
+        assert site.log.count() == 0
 
     @pytest.mark.parametrize("wrong", [{"replaces": 4}, {"reasons": ["target.mismatch"]}, {"flags": ["nothing"]}])
     def test_a_refusal_does_not_tell_the_item_s_id(self, site: Site, wrong: dict[str, Any]) -> None:
@@ -318,12 +318,12 @@ class TestJudging:
         ann = site.person("ann")
         item = site.study.items[0]
         (target,) = benchmark().queries[0].targets
-        pictures = Pictures(site.study, {"scenes": benchmark()})
+        images = StudyImages(site.study, {"scenes": benchmark()})
         other = next(image for image in item.panel if image != target)
-        clicked = [pictures.name("scenes", image) for image in (target, other)]
+        clicked = [images.name("scenes", image) for image in (target, other)]
         assert all(name in ann.next()["html"] for name in clicked)
         assert ann.judge(ann.next()["item"], alternatives=clicked).status_code == 200
-        assert site.store.judgements()[0].alternatives == (other,)
+        assert site.log.annotations()[0].alternatives == (other,)
 
     def test_an_item_put_off_comes_last(self, site: Site) -> None:
         ann = site.person("ann")
@@ -334,7 +334,7 @@ class TestJudging:
         assert first not in ann.get("/items/ahead").text
         assert f"/judge/{first}" in ann.get("/later").text
         ann.finish()
-        assert site.store.judgements()[-1].item == site.study.assignments["ann"][0]
+        assert site.log.annotations()[-1].item == site.study.assignments["ann"][0]
         assert f"/judge/{first}" not in ann.get("/later").text
 
     def test_undo_brings_back_the_item_before_with_its_answer(self, site: Site) -> None:
@@ -350,7 +350,7 @@ class TestJudging:
     def test_the_end_is_a_page_of_its_own(self, site: Site) -> None:
         ann = site.person("ann")
         assert [a.json()["next"] is None for a in ann.finish()] == [False] * (ITEMS - 1) + [True]
-        assert "All 6 judgements are saved" in ann.get("/judge").text
+        assert "All 6 annotations are saved" in ann.get("/judge").text
 
     def test_a_newcomer_reads_the_instructions_first(self, site: Site) -> None:
         ann = site.person("ann")
@@ -365,9 +365,9 @@ class TestJudging:
         ann = site.person("ann")
         item = ann.next()["item"]
         with monkeypatch.context() as patch:
-            patch.setattr(site.store, "record", fail)
+            patch.setattr(site.log, "record", fail)
             assert ann.judge(item).status_code == 503
-        assert site.store.count() == 0
+        assert site.log.count() == 0
 
 
 class TestTraining:
@@ -382,7 +382,7 @@ class TestTraining:
         assert "As a careful rater says." in right
         assert "A careful rater says something else." in wrong
         assert "Too broad: 10 or more other images answer it" in wrong
-        assert [j.item for j in site.store.judgements()] == [item.id for item in site.study.items if item.training]
+        assert [j.item for j in site.log.annotations()] == [item.id for item in site.study.items if item.training]
 
     def test_training_does_not_count(self, site: Site) -> None:
         ann = site.person("ann")
@@ -405,7 +405,7 @@ class TestBlindness:
             received += [str(item), ann.get(f"/judge/{item['item']}").text, ann.judge(item["item"]).text]
             received += [ann.get(f"/items/before?item={item['item']}").text, ann.judge(item["item"]).text]
         secrets = [*STRATA, "composition_required", "unresolved", "shortcut", "stratum", "inclusion", KNOWN, "check"]
-        secrets += [kind.value for kind in Kind if kind.value != "too_broad"]
+        secrets += [kind.value for kind in QueryKind if kind.value != "too_broad"]
         secrets += ["ben", *(item.id for item in site.study.items), *(item.query for item in site.study.items)]
         text = "\n".join(received).replace("checkbox", "").replace("checked", "")
         assert [secret for secret in secrets if re.search(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", text)] == []
@@ -425,7 +425,7 @@ class TestBlindness:
         statuses += [ann.get(f"/judge/{of_ben}").status_code, ann.get(f"/items/before?item={of_ben}").status_code]
         statuses += [ann.judge(of_ben).status_code, ann.post("/later", answer(of_ben)).status_code]
         assert statuses == [404, 404, 404, 404, 404, 422]
-        assert site.store.count() == 0
+        assert site.log.count() == 0
 
     @pytest.mark.parametrize("path", ["/dashboard", "/judgements.jsonl"])
     @pytest.mark.parametrize(("name", "role"), [("ann", "rater"), ("cleo", "adjudicator")])
@@ -459,8 +459,8 @@ class TestAdjudication:
         cleo = disputed.person("cleo", "adjudicator")
         answers = cleo.finish(flags=["target"])
         assert len(answers) == 1
-        decision = disputed.store.judgements()[-1]
-        assert (decision.item, decision.role) == (disputed.study.items[2].id, Role.ADJUDICATOR)
+        decision = disputed.log.annotations()[-1]
+        assert (decision.item, decision.role) == (disputed.study.items[2].id, AnnotatorRole.ADJUDICATOR)
 
     def test_an_item_is_not_disputed_before_all_its_raters_have_judged(self, site: Site) -> None:
         site.person("ann").finish(flags=["target"])
@@ -487,15 +487,15 @@ class TestDashboard:
         assert "6 of 6" in html
         assert "1 of 6" in html
         assert "3.5 s" in html
-        assert "7 judgements in the log" in html
+        assert "7 annotations in the log" in html
         assert "undefined: too few items" in html  # one item judged twice tells nothing of others
 
     def test_a_new_study_has_a_dashboard_too(self, site: Site) -> None:
-        assert "No item has two judgements yet" in site.person("olga", "owner").get("/dashboard").text
+        assert "No item has two annotations yet" in site.person("olga", "owner").get("/dashboard").text
 
     def test_the_log_can_be_downloaded(self, site: Site, tmp_path: Path) -> None:
         site.person("ann").finish()
-        site.store.export(tmp_path / "log.jsonl")
+        write_annotations(tmp_path / "log.jsonl", site.log.annotations())
         answered = site.person("olga", "owner").get("/judgements.jsonl")
         assert answered.text == (tmp_path / "log.jsonl").read_text()
         assert "attachment" in answered.headers["content-disposition"]
@@ -506,22 +506,22 @@ class TestSetUp:
         study = make_study(1)
         step = dataclasses.replace(study.rubric.steps[0], key="u")
         rubric = dataclasses.replace(study.rubric, steps=(step, *study.rubric.steps[1:]))
-        with pytest.raises(StoreError, match="uses keys that the app needs itself"):
+        with pytest.raises(AnnotationLogError, match="uses keys that the app needs itself"):
             make_site(dataclasses.replace(study, rubric=rubric))
 
     def test_a_missing_benchmark_is_refused(self, site: Site) -> None:
         with pytest.raises(MismatchError, match="needs benchmarks that were not given"):
-            create_app(site.study, {}, site.store)
+            create_app(site.study, {}, site.log)
 
     def test_a_missing_query_is_refused(self, site: Site) -> None:
         smaller = dataclasses.replace(benchmark(), queries=benchmark().queries[1:])
         with pytest.raises(MismatchError, match="has items that its benchmarks lack"):
-            create_app(site.study, {"scenes": smaller}, site.store)
+            create_app(site.study, {"scenes": smaller}, site.log)
 
     def test_a_benchmark_without_images_is_refused(self, site: Site) -> None:
         bare = dataclasses.replace(benchmark(), gallery=Gallery(benchmark().gallery.ids))
         with pytest.raises(MismatchError, match="join its images first"):
-            create_app(site.study, {"scenes": bare}, site.store)
+            create_app(site.study, {"scenes": bare}, site.log)
 
     def test_a_rubric_of_one_step_is_shown(self, make_site: Make) -> None:
         study = make_study(1)
@@ -551,12 +551,12 @@ def _file(image: Image.Image, file_format: str) -> bytes:
     return file.getvalue()
 
 
-def _one_picture(data_of: Callable[[Image.Image], bytes]) -> tuple[Pictures, str]:
+def _one_image(data_of: Callable[[Image.Image], bytes]) -> tuple[StudyImages, str]:
     """The images of a study, where the first query's reference is a file of our own."""
     study = make_study(1)
     reference = benchmark().queries[0].reference
     assert benchmark().gallery.images is not None
     images = {**benchmark().gallery.images, reference: data_of(Image.new("RGB", (1000, 500), "red"))}
     changed: Benchmark = dataclasses.replace(benchmark(), gallery=Gallery(benchmark().gallery.ids, images))
-    pictures = Pictures(study, {"scenes": changed})
-    return pictures, pictures.name("scenes", reference)
+    images = StudyImages(study, {"scenes": changed})
+    return images, images.name("scenes", reference)

@@ -31,15 +31,15 @@ def anaesthetists() -> np.ndarray:
 
 
 def simulated(
-    rng: np.random.Generator, *, items: int, errors: list[float], per_item: int | None = None, valid: float = 0.4
+    rng: np.random.Generator, *, items: int, confusion: list[float], per_item: int | None = None, valid: float = 0.4
 ) -> tuple[np.ndarray, Ratings]:
     """Truth (0 is valid) and the ratings of raters who err with these probabilities, in both directions alike."""
     truth = (rng.random(items) >= valid).astype(int)
-    codes = (truth[:, None] ^ (rng.random((items, len(errors))) < errors)).astype(np.int16)
+    codes = (truth[:, None] ^ (rng.random((items, len(confusion))) < confusion)).astype(np.int16)
     if per_item is not None:
         for row in codes:
-            row[rng.permutation(len(errors))[per_item:]] = MISSING
-    names = tuple(map(str, range(items))), tuple(map(str, range(len(errors))))
+            row[rng.permutation(len(confusion))[per_item:]] = MISSING
+    names = tuple(map(str, range(items))), tuple(map(str, range(len(confusion))))
     return truth, Ratings(*names, ("valid", "not valid"), codes)
 
 
@@ -47,9 +47,9 @@ def test_the_anaesthetists_have_the_published_shares_and_error_rates() -> None:
     # Dawid and Skene (1979), section 4: shares of the classes, and the first anaesthetist's error rates.
     found = dawid_skene.fit_counts(anaesthetists(), smoothing=0)
     assert found.converged
-    assert found.shares == pytest.approx([0.40, 0.42, 0.11, 0.07], abs=0.005)
+    assert found.prevalence == pytest.approx([0.40, 0.42, 0.11, 0.07], abs=0.005)
     expected = [[0.89, 0.11, 0, 0], [0.07, 0.88, 0.05, 0], [0, 0.34, 0.66, 0], [0, 0, 0.56, 0.44]]
-    assert found.errors[0] == pytest.approx(np.array(expected), abs=0.005)
+    assert found.confusion[0] == pytest.approx(np.array(expected), abs=0.005)
 
 
 def test_the_fit_solves_the_model_s_equations() -> None:
@@ -58,15 +58,15 @@ def test_the_fit_solves_the_model_s_equations() -> None:
     found = dawid_skene.fit_counts(counts, smoothing=0, tolerance=1e-12)
     joint = np.array(
         [
-            [found.shares[j] * np.prod([found.errors[r, j] ** counts[i, r] for r in range(5)]) for j in range(4)]
+            [found.prevalence[j] * np.prod([found.confusion[r, j] ** counts[i, r] for r in range(5)]) for j in range(4)]
             for i in range(45)
         ]
     )
     posterior = joint / joint.sum(axis=1, keepdims=True)
     assert found.posterior == pytest.approx(posterior, abs=1e-9)
-    assert found.shares == pytest.approx(posterior.mean(axis=0), abs=1e-9)
+    assert found.prevalence == pytest.approx(posterior.mean(axis=0), abs=1e-9)
     tables = np.einsum("ij,irl->rjl", posterior, counts)
-    assert found.errors == pytest.approx(tables / tables.sum(axis=2, keepdims=True), abs=1e-9)
+    assert found.confusion == pytest.approx(tables / tables.sum(axis=2, keepdims=True), abs=1e-9)
     assert found.log_likelihood == pytest.approx(np.log(joint.sum(axis=1)).sum())
 
 
@@ -77,18 +77,18 @@ def test_more_iterations_never_lower_the_likelihood() -> None:
 
 
 def test_the_fit_is_the_same_at_every_call() -> None:
-    _, ratings = simulated(np.random.default_rng(1), items=50, errors=[0.1, 0.2, 0.3])
+    _, ratings = simulated(np.random.default_rng(1), items=50, confusion=[0.1, 0.2, 0.3])
     assert (dawid_skene.fit(ratings).posterior == dawid_skene.fit(ratings).posterior).all()
 
 
 def test_error_rates_of_simulated_raters_are_found() -> None:
-    errors = [0.05, 0.1, 0.2, 0.35]
-    _, ratings = simulated(np.random.default_rng(2), items=4000, errors=errors)
+    confusion = [0.05, 0.1, 0.2, 0.35]
+    _, ratings = simulated(np.random.default_rng(2), items=4000, confusion=confusion)
     found = dawid_skene.fit(ratings)
     # 1,600 items are valid: the standard error of a share of 0.2 is 0.01.
-    assert found.errors[:, 0, 1] == pytest.approx(errors, abs=0.04)
-    assert found.errors[:, 1, 0] == pytest.approx(errors, abs=0.04)
-    assert found.shares[0] == pytest.approx(0.4, abs=0.03)
+    assert found.confusion[:, 0, 1] == pytest.approx(confusion, abs=0.04)
+    assert found.confusion[:, 1, 0] == pytest.approx(confusion, abs=0.04)
+    assert found.prevalence[0] == pytest.approx(0.4, abs=0.03)
 
 
 def majority(ratings: Ratings) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_with_raters_of_unequal_care_it_errs_less_than_the_majority() -> None:
     # Two careful raters of five are outvoted by three careless ones, in seven studies.
     mistakes = {"model": 0, "majority": 0}
     for seed in range(7):
-        truth, ratings = simulated(np.random.default_rng(seed), items=300, errors=[0.05, 0.05, 0.4, 0.4, 0.4])
+        truth, ratings = simulated(np.random.default_rng(seed), items=300, confusion=[0.05, 0.05, 0.4, 0.4, 0.4])
         mistakes["model"] += int((dawid_skene.fit(ratings).posterior.argmax(axis=1) != truth).sum())
         mistakes["majority"] += int((majority(ratings) != truth).sum())
     assert mistakes["model"] < 0.6 * mistakes["majority"]
@@ -109,7 +109,7 @@ def test_with_raters_of_unequal_care_it_errs_less_than_the_majority() -> None:
 def test_with_three_of_many_equal_raters_it_is_about_as_good_as_the_majority() -> None:
     mistakes = {"model": 0, "majority": 0}
     for seed in range(7):
-        truth, ratings = simulated(np.random.default_rng(seed), items=300, errors=[0.1] * 9, per_item=3)
+        truth, ratings = simulated(np.random.default_rng(seed), items=300, confusion=[0.1] * 9, per_item=3)
         mistakes["model"] += int((dawid_skene.fit(ratings).posterior.argmax(axis=1) != truth).sum())
         mistakes["majority"] += int((majority(ratings) != truth).sum())
     # Estimating 18 error rates costs something: 2,100 items, 0.028 of them wrong by majority.
@@ -117,9 +117,9 @@ def test_with_three_of_many_equal_raters_it_is_about_as_good_as_the_majority() -
 
 
 def test_a_rater_who_is_nearly_always_wrong_counts_the_other_way_round() -> None:
-    truth, ratings = simulated(np.random.default_rng(3), items=400, errors=[0.15, 0.15, 0.15, 0.95])
+    truth, ratings = simulated(np.random.default_rng(3), items=400, confusion=[0.15, 0.15, 0.15, 0.95])
     found = dawid_skene.fit(ratings)
-    assert found.errors[3, 0, 1] > 0.85
+    assert found.confusion[3, 0, 1] > 0.85
     assert (found.posterior.argmax(axis=1) == truth).mean() > (majority(ratings) == truth).mean()
 
 
@@ -136,49 +136,49 @@ def test_known_answers_keep_their_category_and_teach_the_error_rates() -> None:
 
 
 def test_known_answers_do_not_count_towards_the_shares() -> None:
-    truth, ratings = simulated(np.random.default_rng(4), items=400, errors=[0.1, 0.1, 0.1], valid=0.2)
+    truth, ratings = simulated(np.random.default_rng(4), items=400, confusion=[0.1, 0.1, 0.1], valid=0.2)
     known = np.where(np.arange(400) < 200, truth, MISSING)
     found = dawid_skene.fit(ratings, known=known)
-    assert found.shares[0] == pytest.approx((found.posterior[200:, 0].sum() + 0.5) / 201, abs=1e-6)
+    assert found.prevalence[0] == pytest.approx((found.posterior[200:, 0].sum() + 0.5) / 201, abs=1e-6)
 
 
 def test_without_other_items_the_shares_are_those_of_the_known_ones() -> None:
-    ratings = Ratings.of([["a", "a"], ["a", "b"], ["b", "b"], ["b", "b"]])
+    ratings = Ratings.from_rows([["a", "a"], ["a", "b"], ["b", "b"], ["b", "b"]])
     found = dawid_skene.fit(ratings, known=np.array([0, 0, 0, 1]), smoothing=0)
-    assert found.shares.tolist() == [0.75, 0.25]
+    assert found.prevalence.tolist() == [0.75, 0.25]
 
 
 def test_an_item_without_ratings_has_the_shares_and_changes_nothing() -> None:
-    _, ratings = simulated(np.random.default_rng(5), items=60, errors=[0.1, 0.2, 0.2])
+    _, ratings = simulated(np.random.default_rng(5), items=60, confusion=[0.1, 0.2, 0.2])
     blank = np.vstack([ratings.codes, np.full((1, 3), MISSING, np.int16)])
     wider = dawid_skene.fit(Ratings((*ratings.items, "blank"), ratings.raters, ratings.categories, blank))
     found = dawid_skene.fit(ratings)
     assert wider.posterior[:-1] == pytest.approx(found.posterior)
-    assert wider.posterior[-1] == pytest.approx(found.shares)
+    assert wider.posterior[-1] == pytest.approx(found.prevalence)
 
 
 def test_a_rater_with_few_ratings_is_not_taken_for_perfect() -> None:
     # Smoothed, one right answer gives an error rate of 0.5 / 2 = 0.25; by maximum likelihood it would be 0.
     rows = [["a", "a", "a"]] + [["a", "a", None], ["b", "b", None]] * 20
-    found = dawid_skene.fit(Ratings.of(rows))
-    assert found.errors[2, 0, 1] == pytest.approx(0.25, abs=0.01)
-    assert found.errors[2, 1] == pytest.approx([0.5, 0.5], abs=0.01)
+    found = dawid_skene.fit(Ratings.from_rows(rows))
+    assert found.confusion[2, 0, 1] == pytest.approx(0.25, abs=0.01)
+    assert found.confusion[2, 1] == pytest.approx([0.5, 0.5], abs=0.01)
 
 
 def test_a_rater_who_never_saw_a_category_has_equal_error_rates_there() -> None:
     rows = [["a", "a", "a"], ["a", "a", "a"], ["b", "b", None], ["b", "b", None]]
-    assert dawid_skene.fit(Ratings.of(rows), smoothing=0).errors[2].tolist() == [[1, 0], [0.5, 0.5]]
+    assert dawid_skene.fit(Ratings.from_rows(rows), smoothing=0).confusion[2].tolist() == [[1, 0], [0.5, 0.5]]
 
 
 def test_very_many_raters_do_not_underflow() -> None:
-    _, ratings = simulated(np.random.default_rng(6), items=5, errors=[0.45] * 1500)
+    _, ratings = simulated(np.random.default_rng(6), items=5, confusion=[0.45] * 1500)
     found = dawid_skene.fit(ratings)
     assert np.isfinite(found.posterior).all()
     assert found.posterior.sum(axis=1) == pytest.approx(1)
 
 
 def test_when_all_say_the_same_something_else_stays_possible() -> None:
-    found = dawid_skene.fit(Ratings.of([["a", "a"]] * 10, categories="ab"))
+    found = dawid_skene.fit(Ratings.from_rows([["a", "a"]] * 10, categories="ab"))
     assert (found.posterior[:, 0] > 0.95).all()
     assert (found.posterior[:, 0] < 1).all()
 
@@ -194,4 +194,4 @@ def test_when_all_say_the_same_something_else_stays_possible() -> None:
 )
 def test_what_cannot_be_fitted_is_refused(rows: list[list[str | None]], options: dict, message: str) -> None:
     with pytest.raises(CircusError, match=message):
-        dawid_skene.fit(Ratings.of(rows, categories="ab"), **options)
+        dawid_skene.fit(Ratings.from_rows(rows, categories="ab"), **options)

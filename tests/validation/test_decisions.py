@@ -1,4 +1,4 @@
-"""Decisions: each rule with ties, missing judgements and adjudicators, and what goes along with a decision."""
+"""Decisions: each rule with ties, missing annotations and adjudicators, and what goes along with a decision."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from support.judged import BROAD, REFERENCE, TARGET, TEXT, VALID, item, judge, j
 
 from circus_bench.errors import CircusError, MismatchError
 from circus_bench.io import to_json
-from circus_bench.validation.annotations import Judgement, Role
-from circus_bench.validation.decisions import Decision, DecisionRule, decide, posteriors_of_valid, rater_model
+from circus_bench.validation.annotations import Annotation, AnnotatorRole
+from circus_bench.validation.decisions import Decision, DecisionRule, decide, fit_rater_model, validity_posteriors
 
 
-def one(labels: list[str], rule: DecisionRule, *more: Judgement, **options: float) -> Decision:
+def one(labels: list[str], rule: DecisionRule, *more: Annotation, **options: float) -> Decision:
     """The decision on one item to which raters gave these labels."""
     log = [judge(f"r{place}", 0, label) for place, label in enumerate(labels)]
     (decision,) = decide(study(1), [*log, *more], rule=rule, **options)
     return decision
 
 
-def adjudicated(label: str, *, by: str = "zoe", number: int = 0) -> Judgement:
-    return judge(by, number, label, role=Role.ADJUDICATOR)
+def adjudicated(label: str, *, by: str = "zoe", number: int = 0) -> Annotation:
+    return judge(by, number, label, role=AnnotatorRole.ADJUDICATOR)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_votes_are_those_of_the_blind_raters() -> None:
 
 
 @pytest.mark.parametrize("rule", [DecisionRule.MAJORITY, DecisionRule.UNANIMOUS, DecisionRule.DAWID_SKENE])
-def test_one_judgement_decides_nothing_unless_it_is_said_to(rule: DecisionRule) -> None:
+def test_one_annotation_decides_nothing_unless_it_is_said_to(rule: DecisionRule) -> None:
     log = judge_all({"ann": [VALID] * 9, "bob": [VALID] * 8})
     assert decide(study(9), log, rule=rule)[8].valid is None
     assert decide(study(9), log, rule=rule, quorum=1)[8].valid is True
 
 
-def test_an_item_without_judgements_is_undecided_and_has_no_posterior() -> None:
+def test_an_item_without_annotations_is_undecided_and_has_no_posterior() -> None:
     decision = decide(study(2), judge_all({"ann": [VALID], "bob": [VALID]}))[1]
     assert (decision.valid, decision.label, decision.raters, decision.posterior) == (None, "", 0, None)
     assert (decision.flags, decision.reasons, decision.alternatives) == ((), {}, {})
@@ -117,7 +117,7 @@ def test_the_order_of_the_log_makes_no_difference() -> None:
         assert decide(study(30), log[::-1], rule=rule) == decide(study(30), log, rule=rule)
 
 
-def simulated(errors: list[float], *, items: int = 300, seed: int = 0) -> tuple[np.ndarray, list[Judgement]]:
+def simulated(errors: list[float], *, items: int = 300, seed: int = 0) -> tuple[np.ndarray, list[Annotation]]:
     rng = np.random.default_rng(seed)
     valid = rng.random(items) < 0.5
     said = valid[:, None] ^ (rng.random((items, len(errors))) < errors)
@@ -168,10 +168,10 @@ def test_two_raters_whom_nothing_tells_apart_leave_a_tie_undecided() -> None:
     assert [decision.valid for decision in decisions[10:]] == [None, None]
 
 
-def test_a_study_of_single_judgements_has_no_posteriors() -> None:
+def test_a_study_of_single_annotations_has_no_posteriors() -> None:
     log = judge_all({"ann": [VALID, TEXT, None, None], "bob": [None, None, VALID, VALID]})
-    assert rater_model(study(4), log) is None
-    assert posteriors_of_valid(study(4), log) == {}
+    assert fit_rater_model(study(4), log) is None
+    assert validity_posteriors(study(4), log) == {}
     decisions = decide(study(4), log, rule=DecisionRule.DAWID_SKENE, quorum=1)
     assert [(decision.valid, decision.posterior) for decision in decisions] == [(None, None)] * 4
 
@@ -255,7 +255,7 @@ def test_rules_out_of_range_are_refused(options: dict) -> None:
         decide(study(1), [], **options)
 
 
-@pytest.mark.parametrize("role", Role)
-def test_judgements_of_another_study_are_refused(role: Role) -> None:
+@pytest.mark.parametrize("role", AnnotatorRole)
+def test_annotations_of_another_study_are_refused(role: AnnotatorRole) -> None:
     with pytest.raises(MismatchError, match="unknown items"):
         decide(study(1), [judge("ann", 9, role=role)])

@@ -10,7 +10,7 @@ from support.studies import bare_benchmark, run_with_tops
 
 from circus_bench.benchmark import Benchmark, Defect, Gallery, Query
 from circus_bench.errors import MismatchError
-from circus_bench.validation.panel import panel_order, panels
+from circus_bench.validation.panel import candidate_panels, shuffle_panel
 from circus_bench.validation.rubric import load_rubric
 from circus_bench.validation.study import Item, Study
 
@@ -26,7 +26,7 @@ def benchmark(*targets: str, reference: str = "a", **changes: object) -> Benchma
 def panel(source: Benchmark, *tops: str, k: int = 3) -> str:
     """The panel of the first query, from one Run for each string of retrieved images."""
     runs = [run_with_tops(source, [top], model=f"tests/{place}") for place, top in enumerate(tops)]
-    return "".join(panels(source, runs, ["q0"], k=k)["q0"])
+    return "".join(candidate_panels(source, runs, ["q0"], k=k)["q0"])
 
 
 def test_a_panel_is_the_union_of_the_runs_with_the_target_in_the_order_of_ids() -> None:
@@ -60,7 +60,7 @@ def test_of_images_with_the_same_pixels_one_is_shown_and_a_target_first(toy_benc
 
 
 def test_without_runs_panels_are_empty() -> None:
-    assert panels(benchmark(), [], ["q0"]) == {"q0": ()}
+    assert candidate_panels(benchmark(), [], ["q0"]) == {"q0": ()}
 
 
 def test_a_small_gallery_is_shown_as_a_whole() -> None:
@@ -75,12 +75,12 @@ def test_a_run_that_kept_too_few_images_is_refused() -> None:
 
 def test_runs_on_another_benchmark_are_refused() -> None:
     with pytest.raises(MismatchError, match="fingerprints differ"):
-        panels(benchmark(reference="b"), [run_with_tops(benchmark(), ["bcd"])], ["q0"], k=2)
+        candidate_panels(benchmark(reference="b"), [run_with_tops(benchmark(), ["bcd"])], ["q0"], k=2)
 
 
 def test_an_unknown_query_is_refused() -> None:
     with pytest.raises(MismatchError, match="'q9'"):
-        panels(benchmark(), [], ["q9"])
+        candidate_panels(benchmark(), [], ["q9"])
 
 
 class TestOrder:
@@ -88,24 +88,24 @@ class TestOrder:
     study = Study("made", load_rubric(), 5, (item,), {}, {})
 
     def test_each_rater_sees_all_images_in_another_order(self) -> None:
-        ann, ben = (panel_order(self.study, self.item, rater) for rater in ("ann", "ben"))
+        ann, ben = (shuffle_panel(self.study, self.item, rater) for rater in ("ann", "ben"))
         assert sorted(ann) == sorted(ben) == list("abcdefgh")
         assert len({ann, ben, self.item.panel}) == 3
 
     def test_a_rater_sees_the_same_order_again(self) -> None:
-        assert panel_order(self.study, self.item, "ann") == panel_order(self.study, self.item, "ann")
+        assert shuffle_panel(self.study, self.item, "ann") == shuffle_panel(self.study, self.item, "ann")
 
     def test_the_order_depends_on_item_and_seed(self) -> None:
         other = dataclasses.replace(self.item, id="made::q1")
         reseeded = dataclasses.replace(self.study, seed=6)
         orders = {
-            panel_order(self.study, self.item, "ann"),
-            panel_order(self.study, other, "ann"),
-            panel_order(reseeded, self.item, "ann"),
+            shuffle_panel(self.study, self.item, "ann"),
+            shuffle_panel(self.study, other, "ann"),
+            shuffle_panel(reseeded, self.item, "ann"),
         }
         assert len(orders) == 3
 
     def test_each_image_comes_first_equally_often(self) -> None:
         # 8 images, 800 raters: 100 expected, standard deviation 9.4; 60 to 140 is more than four of them.
-        first = [panel_order(self.study, self.item, f"rater-{i}")[0] for i in range(800)]
+        first = [shuffle_panel(self.study, self.item, f"rater-{i}")[0] for i in range(800)]
         assert all(60 <= first.count(image) <= 140 for image in self.item.panel)

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from circus_bench.validation.agreement import rater_matrix
-from circus_bench.validation.figures import rater_matrix_figure, write_rater_matrix
+from circus_bench.validation.figures import plot_rater_matrix, write_rater_matrix
 from circus_bench.validation.ratings import Ratings
 
 
@@ -16,7 +16,7 @@ def texts(svg: str) -> list[str]:
 
 
 def made(*rows: tuple[str | None, ...]) -> str:
-    return rater_matrix_figure(rater_matrix(Ratings.of(rows)))
+    return plot_rater_matrix(rater_matrix(Ratings.from_rows(rows)))
 
 
 def test_shares_stand_above_the_diagonal_and_kappas_below() -> None:
@@ -36,16 +36,16 @@ def test_the_same_table_gives_the_same_bytes() -> None:
 
 
 def test_a_file_of_its_own_is_an_image_that_viewers_know(tmp_path: Path) -> None:
-    write_rater_matrix(tmp_path / "raters.svg", rater_matrix(Ratings.of([("a", "a"), ("a", "b")])))
+    write_rater_matrix(tmp_path / "raters.svg", rater_matrix(Ratings.from_rows([("a", "a"), ("a", "b")])))
     root = ET.parse(tmp_path / "raters.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_long_names_are_cut() -> None:
-    ratings = Ratings.of([("a", "b")])
+    ratings = Ratings.from_rows([("a", "b")])
     named = Ratings(ratings.items, ("a rater with a very long name", "b"), ratings.categories, ratings.codes)
-    assert "a rater with a …  1" in texts(rater_matrix_figure(rater_matrix(named)))
+    assert "a rater with a …  1" in texts(plot_rater_matrix(rater_matrix(named)))
 
 
-def test_a_study_without_judgements_has_an_empty_figure() -> None:
-    assert rater_matrix_figure(rater_matrix(Ratings.of([]))).startswith("<svg")
+def test_a_study_without_annotations_has_an_empty_figure() -> None:
+    assert plot_rater_matrix(rater_matrix(Ratings.from_rows([]))).startswith("<svg")

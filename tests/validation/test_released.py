@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from circus_bench.errors import FormatError, MismatchError
-from circus_bench.validation.annotations import in_force
+from circus_bench.validation.annotations import latest
 from circus_bench.validation.decisions import decide
-from circus_bench.validation.released import Released, read_annotations, released_rubric
+from circus_bench.validation.released import Released, read_released, released_rubric
 from circus_bench.validation.study import Study
 
 FLAGS = ("INVALID_TEXT_QUERY", "INVALID_IMAGE_QUERY", "INVALID_TARGET_IMAGE", "QUERY_TOO_BROAD")
@@ -44,7 +44,7 @@ def write(folder: Path, rater: str, *rows: dict[str, Any], **changes: Any) -> Pa
 
 
 def released(folder: Path, *rows: dict[str, Any]) -> Released:
-    return read_annotations([write(folder, "annotator_01", *rows)])
+    return read_released([write(folder, "annotator_01", *rows)])
 
 
 def test_items_carry_benchmark_query_and_stratum(tmp_path: Path) -> None:
@@ -64,18 +64,18 @@ def test_older_names_of_the_categories_are_known(name: str, stratum: str, tmp_pa
 
 
 def test_all_flags_are_kept_and_the_most_severe_gives_the_label(tmp_path: Path) -> None:
-    judgement = released(tmp_path, row(1, "QUERY_TOO_BROAD", "INVALID_TARGET_IMAGE", "INVALID_TEXT_QUERY")).judgements[
-        0
-    ]
-    assert judgement.flags == ("text", "target", "breadth")
+    annotation = released(
+        tmp_path, row(1, "QUERY_TOO_BROAD", "INVALID_TARGET_IMAGE", "INVALID_TEXT_QUERY")
+    ).annotations[0]
+    assert annotation.flags == ("text", "target", "breadth")
     # The paper's order: target, image, text, broad.
-    assert judgement.label == "INVALID_TARGET_IMAGE"
-    assert judgement.reasons == ()
+    assert annotation.label == "INVALID_TARGET_IMAGE"
+    assert annotation.reasons == ()
 
 
 def test_a_validated_query_has_no_flag(tmp_path: Path) -> None:
-    judgement = released(tmp_path, row(1)).judgements[0]
-    assert (judgement.label, judgement.flags, judgement.rater, judgement.version) == (
+    annotation = released(tmp_path, row(1)).annotations[0]
+    assert (annotation.label, annotation.flags, annotation.rater, annotation.version) == (
         "VALIDATED",
         (),
         "annotator_01",
@@ -85,7 +85,7 @@ def test_a_validated_query_has_no_flag(tmp_path: Path) -> None:
 
 def test_a_rejection_without_a_flag_is_unspecified(tmp_path: Path) -> None:
     made = released(tmp_path, row(1, validated=False))
-    assert (made.judgements[0].label, made.judgements[0].flags) == ("INVALID_UNSPECIFIED", ("unspecified",))
+    assert (made.annotations[0].label, made.annotations[0].flags) == ("INVALID_UNSPECIFIED", ("unspecified",))
     assert made.study.rubric == released_rubric()
 
 
@@ -96,8 +96,8 @@ def test_an_unspecified_fault_gives_the_label_only_where_nothing_else_does() -> 
 def test_notes_and_times_are_kept(tmp_path: Path) -> None:
     annotated = row(1, minute=7)
     annotated["annotation"]["other"] = "an invented remark"
-    judgement = released(tmp_path, annotated).judgements[0]
-    assert (judgement.note, judgement.time) == ("an invented remark", "2026-04-08T14:07:00+00:00")
+    annotation = released(tmp_path, annotated).annotations[0]
+    assert (annotation.note, annotation.time) == ("an invented remark", "2026-04-08T14:07:00+00:00")
 
 
 def test_items_are_shown_in_the_order_of_presentation(tmp_path: Path) -> None:
@@ -106,37 +106,37 @@ def test_items_are_shown_in_the_order_of_presentation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"annotation": None}, {"annotation_updated_at": None}])
-def test_assignments_without_a_judgement_are_listed(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_assignments_without_an_annotation_are_listed(changes: dict[str, Any], tmp_path: Path) -> None:
     made = released(tmp_path, row(1), row(2, **changes))
     assert made.unjudged == ("annotator_01: cirr::2",)
-    assert [judgement.item for judgement in made.judgements] == ["cirr::1"]
+    assert [annotation.item for annotation in made.annotations] == ["cirr::1"]
     assert len(made.study.items) == 2
 
 
 def test_the_raters_of_an_item_are_put_together(tmp_path: Path) -> None:
     files = [write(tmp_path, "annotator_01", row(1), row(2)), write(tmp_path, "annotator_02", row(2, FLAGS[3]), row(3))]
-    made = read_annotations(files)
+    made = read_released(files)
     assert [item.id for item in made.study.items] == ["cirr::1", "cirr::2", "cirr::3"]
-    decided = {decision.query: decision for decision in decide(made.study, made.judgements)}
+    decided = {decision.query: decision for decision in decide(made.study, made.annotations)}
     assert {query: decision.raters for query, decision in decided.items()} == {"1": 1, "2": 2, "3": 1}
 
 
 def test_a_rater_without_a_name_goes_by_the_file(tmp_path: Path) -> None:
     path = tmp_path / "nobody.json"
     path.write_text(json.dumps({"study_name": "x", "seed": 1, "assignments": [row(1)]}))
-    assert read_annotations([path]).judgements[0].rater == "nobody"
+    assert read_released([path]).annotations[0].rater == "nobody"
 
 
-def test_the_later_judgement_of_a_rater_is_a_new_version(tmp_path: Path) -> None:
+def test_the_later_annotation_of_a_rater_is_a_new_version(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     later = write(tmp_path, "annotator_01", row(1, FLAGS[0], minute=9), study_name="again")
     earlier = write(tmp_path / "b", "annotator_01", row(1, minute=5))
-    made = read_annotations([later, earlier])
-    assert [(judgement.version, judgement.label) for judgement in made.judgements] == [
+    made = read_released([later, earlier])
+    assert [(annotation.version, annotation.label) for annotation in made.annotations] == [
         (1, "VALIDATED"),
         (2, "INVALID_TEXT_QUERY"),
     ]
-    assert [judgement.version for judgement in in_force(made.judgements)] == [2]
+    assert [annotation.version for annotation in latest(made.annotations)] == [2]
     assert made.study.name == "again + invented"
     assert made.study.assignments == {"annotator_01": ("cirr::1",)}
 
@@ -146,7 +146,7 @@ def test_a_manifest_gives_the_inclusion_probabilities(tmp_path: Path) -> None:
     selection = {"unresolved": {"population_size": 2607, "selected_size": 1000}}
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps({"datasets": {"cirr": {"selection": selection}}}))
-    study = read_annotations([write(tmp_path, "a", row(1))], manifest=manifest).study
+    study = read_released([write(tmp_path, "a", row(1))], manifest=manifest).study
     assert study.items[0].inclusion == pytest.approx(1000 / 2607)
 
 
@@ -154,13 +154,13 @@ def test_a_manifest_that_lacks_a_stratum_is_refused(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps({"datasets": {}}))
     with pytest.raises(MismatchError, match="cirr/unresolved"):
-        read_annotations([write(tmp_path, "a", row(1))], manifest=manifest)
+        read_released([write(tmp_path, "a", row(1))], manifest=manifest)
 
 
 def test_another_file_as_manifest_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a", row(1))
     with pytest.raises(FormatError, match="not the manifest"):
-        read_annotations([path], manifest=path)
+        read_released([path], manifest=path)
 
 
 def test_the_study_is_read_back_as_it_was_written(tmp_path: Path) -> None:
@@ -192,14 +192,14 @@ class TestRefusals:
     def test_a_query_of_two_categories_is_refused(self, tmp_path: Path) -> None:
         other = row(1, hidden_category="composition_required")
         with pytest.raises(MismatchError, match="cirr::1 has the category"):
-            read_annotations([write(tmp_path, "a", row(1)), write(tmp_path, "b", other)])
+            read_released([write(tmp_path, "a", row(1)), write(tmp_path, "b", other)])
 
     @pytest.mark.parametrize(("rows", "message"), [([], "holds no rows"), (None, "expected a list")])
     def test_a_file_without_assignments_is_refused(self, rows: Any, message: str, tmp_path: Path) -> None:
         path = write(tmp_path, "a", assignments=rows)
         with pytest.raises(FormatError, match=message):
-            read_annotations([path])
+            read_released([path])
 
     def test_no_file_at_all_is_refused(self) -> None:
         with pytest.raises(MismatchError, match="no annotation file"):
-            read_annotations([])
+            read_released([])

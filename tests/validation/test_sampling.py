@@ -12,24 +12,30 @@ import pytest
 from support.studies import COMPOSED, OPEN, SHORTCUT, bare_benchmark
 
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.labels.labels import Origin, Verdict, Verdicts
+from circus_bench.labels.labels import Labels
+from circus_bench.labels.provenance import Provenance
+from circus_bench.labels.query_label import QueryLabel
 from circus_bench.metrics.shortcut import Label
 from circus_bench.validation.assignment import assign
-from circus_bench.validation.sampling import Frame, labels_of, new_study, read_answers
+from circus_bench.validation.sampling import SamplingFrame, labels_of, read_gold_labels, sample_study
 from circus_bench.validation.study import Study
 
 VALID, BROAD = "VALIDATED", "QUERY_TOO_BROAD"
 RATERS = ("ann", "ben", "cat", "dan", "eve")
 
 
-def frame(composed: int = 40, open_: int = 10, shortcuts: int = 10, *, name: str = "made", **changes: Any) -> Frame:
+def frame(
+    composed: int = 40, open_: int = 10, shortcuts: int = 10, *, name: str = "made", **changes: Any
+) -> SamplingFrame:
     labels = [COMPOSED] * composed + [OPEN] * open_ + [SHORTCUT] * shortcuts
     benchmark = bare_benchmark(len(labels), name=name)
-    return Frame(benchmark, "../made", dict(zip((q.id for q in benchmark.queries), labels, strict=True)), **changes)
+    return SamplingFrame(
+        benchmark, "../made", dict(zip((q.id for q in benchmark.queries), labels, strict=True)), **changes
+    )
 
 
-def made(*frames: Frame, **settings: Any) -> Study:
-    return new_study("made", frames or [frame()], **{"raters": RATERS, **settings})
+def made(*frames: SamplingFrame, **settings: Any) -> Study:
+    return sample_study("made", frames or [frame()], **{"raters": RATERS, **settings})
 
 
 def strata(study: Study) -> dict[str, int]:
@@ -140,7 +146,7 @@ class TestAssignment:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"per_item": 1}, "1 raters for each item"),
+            ({"per_item": 1}, "1 raters per item"),
             ({"per_item": 6}, "the number of raters, 5"),
             ({"raters": ("ann", "ann")}, "different names"),
             ({"raters": ("ann", " ")}, "not blank"),
@@ -203,20 +209,20 @@ class TestKnownAnswers:
 
     def test_answers_are_read_by_benchmark(self, tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text(json.dumps({"made::q1": VALID, "made::x::2": BROAD, "other::q1": VALID}))
-        assert read_answers(tmp_path / "a.json") == {"made": {"q1": VALID, "x::2": BROAD}, "other": {"q1": VALID}}
+        assert read_gold_labels(tmp_path / "a.json") == {"made": {"q1": VALID, "x::2": BROAD}, "other": {"q1": VALID}}
 
     @pytest.mark.parametrize("content", [{"q1": VALID}, {"made::": VALID}, {"made::q1": 1}])
     def test_an_answer_of_another_form_is_refused(self, content: dict[str, Any], tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text(json.dumps(content))
         with pytest.raises(FormatError, match=r"a\.json"):
-            read_answers(tmp_path / "a.json")
+            read_gold_labels(tmp_path / "a.json")
 
 
 def test_labels_come_from_verdicts_with_a_label_or_a_stratum() -> None:
     verdicts = {
-        "q0": Verdict("q0", SHORTCUT),
-        "q1": Verdict("q1", audited=True, valid=True, stratum=OPEN),
-        "q2": Verdict("q2"),
+        "q0": QueryLabel("q0", SHORTCUT),
+        "q1": QueryLabel("q1", audited=True, valid=True, stratum=OPEN),
+        "q2": QueryLabel("q2"),
     }
-    labels: dict[str, Label] = labels_of(bare_benchmark(4), Verdicts("made", Origin(), verdicts))
+    labels: dict[str, Label] = labels_of(bare_benchmark(4), Labels("made", Provenance(), verdicts))
     assert labels == {"q0": SHORTCUT, "q1": OPEN}

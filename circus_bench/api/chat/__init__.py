@@ -1,1 +1,1 @@
-"""Complete multimodal requests with chat models of several providers, live or in batches, cached and within a budget."""
+"""Complete multimodal requests with LLMs of several providers, live or in batches, cached and within a budget."""

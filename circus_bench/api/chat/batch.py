@@ -1,14 +1,15 @@
-"""Half price for patience: questions sent to the vendors' batch endpoints, which answer within a day.
+"""Send requests to the vendors' batch endpoints, which answer within a day, at half the price.
 
 Anthropic's Message Batches and OpenAI's Batch API. What is sent is written down first, in a journal, and taken out when
 the results are on disk. So a run that is killed finds its batches again, even one whose id it never learnt: nothing is
-sent twice. Replies are those of `CachedAsker`, in the same file.
+sent twice. Completions are those of `CachedClient`, in the same file.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from circus_bench._typing import StrPath
 from circus_bench.api.chat.anthropic import AnthropicProvider
 from circus_bench.api.chat.batch_endpoints import (
     AnthropicBatches,
@@ -28,20 +30,20 @@ from circus_bench.api.chat.batch_endpoints import (
     Rejected,
     Sent,
 )
-from circus_bench.api.chat.messages import Outcome, Question, Reply
+from circus_bench.api.chat.messages import Completion, ParseResult, Request
 from circus_bench.api.chat.openai import OpenAIProvider
-from circus_bench.api.chat.parsing import read
-from circus_bench.api.chat.providers import ProviderSettings, budget_meter, make_provider, price_of, split_model
+from circus_bench.api.chat.parsing import parse_response
+from circus_bench.api.chat.providers import ProviderSettings, make_provider, price_of, shared_budget, split_model
 from circus_bench.api.runtime import (
+    MAX_CONSECUTIVE_REJECTIONS,
+    Budget,
     BudgetError,
-    Caller,
     Clock,
-    Meter,
     RateLimit,
     RemoteError,
-    Replies,
+    ResponseCache,
+    RetryingCaller,
     RetryPolicy,
-    SystemClock,
     TransientError,
     Usage,
 )
@@ -50,80 +52,79 @@ from circus_bench.io import read_json, write_json
 T = TypeVar("T")
 
 _ROUNDS = 3  # so often is sent again what a batch left open: expired, or failed on the service's side
-_HOPELESS = 20  # rejected questions of a batch without a single answer: then it is not the questions that are wrong
 
 
-class BatchAsker:
-    """An `Asker` that sends everything in batches and waits for them. One process at a time.
+class BatchClient:
+    """A `ChatClient` that sends everything in batches and waits for them. One process at a time.
 
     Args:
         services: by model.
-        replies: where replies are kept.
+        cache: where completions are kept.
         journal: folder of what was sent and is not back yet.
-        meter: refuses what the budget does not allow, and counts what is spent.
-        caller: pace and retries.
-        clock: where time comes from.
+        budget: refuses what the budget does not allow, and counts what is spent.
+        caller: rate limit and retries.
+        clock: the source of time.
         poll: seconds between two looks at a batch.
         seconds: so long is waited in all.
 
     Attributes:
-        meter: as above.
+        budget: as above.
     """
 
     def __init__(
         self,
         services: Mapping[str, BatchService],
-        replies: Replies,
-        journal: Path,
+        cache: ResponseCache,
+        journal: StrPath,
         *,
-        meter: Meter,
-        caller: Caller | None = None,
+        budget: Budget,
+        caller: RetryingCaller | None = None,
         clock: Clock | None = None,
         poll: float = 60.0,
         seconds: float = math.inf,
     ) -> None:
         self._services = services
-        self._replies = replies
-        self._journal = journal
-        self.meter = meter
-        self._clock = clock or SystemClock()
-        self._caller = caller or Caller(RateLimit(math.inf), clock=self._clock)
+        self._cache = cache
+        self._journal = Path(journal)
+        self.budget = budget
+        self._clock: Clock = clock or time
+        self._caller = caller or RetryingCaller(RateLimit(math.inf), clock=self._clock)
         self._poll = poll
-        self._deadline = self._clock.now() + seconds
+        self._deadline = self._clock.monotonic() + seconds
 
-    def ask(self, questions: Sequence[Question]) -> Iterator[Outcome]:
-        """The outcomes, in the order of the questions, when all of them are there.
+    def complete(self, requests: Sequence[Request]) -> Iterator[ParseResult]:
+        """Complete requests; yields parse results, in the order of the requests, when all of them are there.
 
         Raises:
             BudgetError: a budget of money or time is used up. What was sent is fetched by a repeated run.
-            RemoteError: a service cannot be used, rejects whole batches, or leaves questions open again and again.
+            RemoteError: a service cannot be used, rejects whole batches, or leaves requests open again and again.
         """
         rejected = self._collect(self._unfinished())
-        wanted = {question.key: question for question in questions}
+        wanted = {request.key: request for request in requests}
         for _ in range(_ROUNDS):
-            known = self._replies.known(wanted)
-            still = [question for key, question in wanted.items() if key not in known and key not in rejected]
+            known = self._cache.known(wanted)
+            still = [request for key, request in wanted.items() if key not in known and key not in rejected]
             if not still:
                 break
             rejected |= self._round(still)
         else:
-            known = self._replies.known(wanted)
+            known = self._cache.known(wanted)
             if left := [key for key in wanted if key not in known and key not in rejected]:
-                raise RemoteError(f"{len(left)} questions were sent in {_ROUNDS} batches and never answered")
-        kept = self._replies.get(wanted)
-        for question in questions:
-            data = kept.get(question.key)
-            reply = Reply.from_bytes(data) if data else Reply(rejected[question.key].reason, "refusal")
-            yield read(reply, question.schema)
+                raise RemoteError(f"{len(left)} requests were sent in {_ROUNDS} batches and never answered")
+        kept = self._cache.get(wanted)
+        for request in requests:
+            data = kept.get(request.key)
+            completion = Completion.from_bytes(data) if data else Completion(rejected[request.key].reason, "refusal")
+            yield parse_response(completion, request.schema)
 
-    def _round(self, questions: Sequence[Question]) -> dict[str, Rejected]:
-        """Send questions, wait, and keep the replies; returns those that were rejected."""
+    def _round(self, requests: Sequence[Request]) -> dict[str, Rejected]:
+        """Send requests, wait, and keep the completions; returns those that were rejected."""
         sent: list[Sent] = []
         refused: BudgetError | None = None
         with ExitStack() as reservations:
-            for model, bodies, estimate in self._parts(questions):
+            for model, bodies, estimate in self._parts(requests):
                 try:
-                    reservations.enter_context(self.meter.reserving(estimate))
+                    reservations.enter_context(self.budget.reserving(estimate))
                 except BudgetError as error:
                     refused = error
                     break
@@ -133,23 +134,23 @@ class BatchAsker:
             raise refused  # after what was sent before is back
         return rejected
 
-    def _parts(self, questions: Sequence[Question]) -> Iterator[tuple[str, dict[str, Mapping[str, Any]], Usage]]:
-        """Model, requests by key, and estimate of batches that a service takes."""
-        for model in dict.fromkeys(question.model for question in questions):
+    def _parts(self, requests: Sequence[Request]) -> Iterator[tuple[str, dict[str, Mapping[str, Any]], Usage]]:
+        """Split requests into batches that a service takes: model, bodies by key, and estimate."""
+        for model in dict.fromkeys(request.model for request in requests):
             if model not in self._services:
                 raise RemoteError(f"no batch endpoint for the model {model!r}; there are for {sorted(self._services)}")
             service = self._services[model]
             bodies: dict[str, Mapping[str, Any]] = {}
             estimate: Counter[str] = Counter()
             size = 0
-            for question in (question for question in questions if question.model == model):
-                body = service.body(question)
+            for request in (request for request in requests if request.model == model):
+                body = service.body(request)
                 more = len(json.dumps(body))
                 if bodies and (len(bodies) >= service.max_requests or size + more > service.max_bytes):
                     yield model, bodies, estimate
                     bodies, estimate, size = {}, Counter(), 0
-                bodies[question.key] = body
-                estimate.update(service.estimate(question))
+                bodies[request.key] = body
+                estimate.update(service.estimate(request))
                 size += more
             yield model, bodies, estimate
 
@@ -182,7 +183,7 @@ class BatchAsker:
         return sent
 
     def _unfinished(self) -> list[Sent]:
-        """What earlier runs sent."""
+        """List what earlier runs sent."""
         found = []
         for path in sorted(self._journal.glob("*.json")):
             content = read_json(path)
@@ -206,7 +207,7 @@ class BatchAsker:
         return self._until(lambda: self._caller.call(lambda: service.find(sent)))
 
     def _collect(self, batches: Iterable[Sent]) -> dict[str, Rejected]:
-        """Wait for batches, keep their replies, and take them out of the journal."""
+        """Wait for batches, keep their completions, and take them out of the journal."""
         rejected: dict[str, Rejected] = {}
         for sent in batches:
             try:
@@ -214,22 +215,22 @@ class BatchAsker:
             except BatchFailedError:
                 self._path(sent).unlink()
                 raise
-            answered = {key: found for key, found in results.items() if isinstance(found, Reply)}
-            known = self._replies.known(answered)
-            self._replies.put({key: reply.to_bytes() for key, reply in answered.items()})
+            answered = {key: found for key, found in results.items() if isinstance(found, Completion)}
+            known = self._cache.known(answered)
+            self._cache.put({key: completion.to_bytes() for key, completion in answered.items()})
             for key in answered.keys() - known:
-                self.meter.book(answered[key].usage)
+                self.budget.charge(answered[key].usage)
             self._path(sent).unlink()
             turned_down = {key: found for key, found in results.items() if isinstance(found, Rejected)}
-            if len(turned_down) >= _HOPELESS and not answered:
+            if len(turned_down) >= MAX_CONSECUTIVE_REJECTIONS and not answered:
                 reason = next(iter(turned_down.values())).reason
                 raise RemoteError(
-                    f"all {len(turned_down)} questions of a batch were rejected, so something else is wrong: {reason}"
+                    f"all {len(turned_down)} requests of a batch were rejected, so something else is wrong: {reason}"
                 )
             rejected |= turned_down
         return rejected
 
-    def _results(self, service: BatchService, sent: Sent) -> dict[str, Reply | Rejected]:
+    def _results(self, service: BatchService, sent: Sent) -> dict[str, Completion | Rejected]:
         def look() -> None:
             if not service.is_finished(sent.id):
                 raise NotYetError
@@ -243,7 +244,7 @@ class BatchAsker:
             try:
                 return look()
             except NotYetError:
-                if self._clock.now() + self._poll >= self._deadline:
+                if self._clock.monotonic() + self._poll >= self._deadline:
                     raise BudgetError(
                         "the time is up and a batch is not ready; it goes on, run again to fetch it"
                     ) from None
@@ -256,9 +257,9 @@ class BatchAsker:
         write_json(self._path(sent), asdict(sent))
 
 
-def make_batch_asker(
+def make_batch_client(
     models: Iterable[str],
-    replies: Path,
+    cache: StrPath,
     *,
     budget: float | None,
     seconds: float = math.inf,
@@ -266,18 +267,18 @@ def make_batch_asker(
     settings: Mapping[str, ProviderSettings] | None = None,
     retries: RetryPolicy | None = None,
     clock: Clock | None = None,
-) -> BatchAsker:
-    """An asker that sends questions to some models in batches; see `circus_bench.api.chat.providers.make_asker`.
+) -> BatchClient:
+    """Make a client that sends requests to some models in batches; see `circus_bench.api.chat.providers.make_client`.
 
     Args:
-        models: every model that will be asked, of Anthropic or OpenAI.
-        replies: the file in which replies are kept; the journal is a folder beside it.
+        models: every model that will be used, of Anthropic or OpenAI.
+        cache: the file in which completions are kept; the journal is a folder beside it.
         budget: US dollars for all of them together.
         seconds: so long is waited in all.
         poll: seconds between two looks at a batch.
         settings: by the name of the provider; the environment's by default.
         retries: how often and how long a failed call is tried again.
-        clock: where time comes from.
+        clock: the source of time.
 
     Raises:
         RemoteError: a provider cannot be used, or has no batch endpoint.
@@ -293,9 +294,10 @@ def make_batch_asker(
             services[model] = OpenAIBatches(provider)
         else:
             raise RemoteError(f"provider {name!r} of the model {model!r} has no batch endpoint here")
-    meter = budget_meter((price_of(model, settings=settings) for model in services), budget)
-    journal = replies.with_name(f"{replies.stem}-batches")
-    caller = Caller(RateLimit(math.inf, clock=clock), policy=retries, clock=clock)
-    return BatchAsker(
-        services, Replies(replies), journal, meter=meter, caller=caller, clock=clock, poll=poll, seconds=seconds
+    total = shared_budget((price_of(model, settings=settings) for model in services), budget)
+    path = Path(cache)
+    journal = path.with_name(f"{path.stem}-batches")
+    caller = RetryingCaller(RateLimit(math.inf, clock=clock), policy=retries, clock=clock)
+    return BatchClient(
+        services, ResponseCache(path), journal, budget=total, caller=caller, clock=clock, poll=poll, seconds=seconds
     )

@@ -1,29 +1,29 @@
-"""Gemini, over Google's `generateContent`, with a JSON schema of the reply."""
+"""Call Gemini over Google's `generateContent`, with structured output by a JSON schema."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from circus_bench.api.chat.messages import Question, Reply
-from circus_bench.api.chat.parsing import without_limits
+from circus_bench.api.chat.messages import Completion, Request
+from circus_bench.api.chat.parsing import strip_limits
 from circus_bench.api.chat.shared import (
     Endpoint,
     ProviderSettings,
-    Tariff,
-    estimate_of,
-    never_sent,
-    of_transport,
-    picture,
-    prompt_of,
-    said,
-    usage_of,
+    TokenPrice,
+    error_message,
+    estimate_usage,
+    image_payload,
+    is_transport_error,
+    render_prompt,
+    token_usage,
+    was_never_sent,
 )
 from circus_bench.api.runtime import Price, RemoteError, Usage
 
 _URL = "https://generativelanguage.googleapis.com"
-# A picture above 384 pixels a side is cut into tiles of 768 pixels, 258 tokens each: at most nine of them at 1568
-# pixels a side (ai.google.dev, "Image understanding").
-_PICTURE_TOKENS = 9 * 258
+# An image above 384 pixels per side is cut into tiles of 768 pixels, 258 tokens each: at most nine of them at 1568
+# pixels per side (ai.google.dev, "Image understanding").
+_IMAGE_TOKENS = 9 * 258
 _STOPS = {
     "STOP": "end",
     "MAX_TOKENS": "length",
@@ -35,27 +35,21 @@ _STOPS = {
     "IMAGE_SAFETY": "refusal",
 }
 _SOURCE, _DATE = "https://ai.google.dev/gemini-api/docs/pricing, as quoted by the crate gemini-cost", "2026-11-30"
-_TARIFFS = {
-    "gemini-2.5-pro": Tariff(1.25, 10),  # up to 200,000 tokens a question
-    "gemini-2.5-flash": Tariff(0.3, 2.5),
-    "gemini-2.5-flash-lite": Tariff(0.1, 0.4),
+_PRICES = {
+    "gemini-2.5-pro": TokenPrice(1.25, 10),  # up to 200,000 tokens per request
+    "gemini-2.5-flash": TokenPrice(0.3, 2.5),
+    "gemini-2.5-flash-lite": TokenPrice(0.1, 0.4),
 }
 
 
 def price(model: str, name: str, kind: str) -> Price | None:  # noqa: ARG001  # the other providers' kinds differ
-    """What a model costs; see `circus_bench.api.chat.providers.price_of`.
-
-    Args:
-        model: as questions name it.
-        name: as the vendor does.
-        kind: of the provider.
-    """
-    tariff = _TARIFFS.get(name)
-    return tariff.price(model, _SOURCE, _DATE) if tariff else None
+    """Look up the token price of a model; see `circus_bench.api.chat.providers.price_of`."""
+    price_list = _PRICES.get(name)
+    return price_list.price(model, _SOURCE, _DATE) if price_list else None
 
 
 class GeminiProvider:
-    """Asks Gemini.
+    """Gemini as a provider.
 
     Args:
         endpoint: of the service.
@@ -86,70 +80,72 @@ class GeminiProvider:
             ),
         )
 
-    def answer(self, question: Question) -> Reply:
-        """Ask one question; see `Provider.answer`."""
-        request = self._request(question)
+    def answer(self, request: Request) -> Completion:
+        """Answer one request; see `Provider.answer`."""
+        arguments = self._arguments(request)
         try:
-            response = self.client.models.generate_content(**request)
+            response = self.client.models.generate_content(**arguments)
         except self._error as error:
             raise self._failure(error) from None
         except ValueError as error:  # what is said to be JSON, and is not
-            raise self.endpoint.broken(repr(error)) from None
+            raise self.endpoint.broken_answer(repr(error)) from None
         except Exception as error:
-            if not of_transport(error):
+            if not is_transport_error(error):
                 raise
-            raise self.endpoint.lost(error, never_sent=never_sent(error)) from None
+            raise self.endpoint.no_answer(error, never_sent=was_never_sent(error)) from None
         with self.endpoint.reading():
-            return self._reply(question, response.model_dump(mode="json", exclude_none=True))
+            return self._completion(request, response.model_dump(mode="json", exclude_none=True))
 
-    def estimate(self, question: Question) -> Usage:
-        """What a question may use at most."""
-        return estimate_of(question, _PICTURE_TOKENS * len(question.images))
+    def estimate(self, request: Request) -> Usage:
+        """Estimate what a request may use at most."""
+        return estimate_usage(request, _IMAGE_TOKENS * len(request.images))
 
     def close(self) -> None:
         """Let go of connections."""
         self.client.close()
 
-    def _request(self, question: Question) -> dict[str, Any]:
+    def _arguments(self, request: Request) -> dict[str, Any]:
         types = self._types
-        pictures = [picture(data) for data in question.images.values()]
-        parts = [types.Part.from_bytes(data=found.data, mime_type=found.media_type) for found in pictures]
-        parts.append(types.Part.from_text(text=prompt_of(question, with_schema=not self._settings.structured)))
-        config: dict[str, Any] = {"max_output_tokens": question.max_tokens}
+        payloads = [image_payload(data) for data in request.images.values()]
+        parts = [types.Part.from_bytes(data=found.data, mime_type=found.media_type) for found in payloads]
+        parts.append(types.Part.from_text(text=render_prompt(request, with_schema=not self._settings.structured)))
+        config: dict[str, Any] = {"max_output_tokens": request.max_tokens}
         if self._settings.takes_temperature:
-            config["temperature"] = question.temperature
-        if self._settings.structured and question.schema:
+            config["temperature"] = request.temperature
+        if self._settings.structured and request.schema:
             config |= {
                 "response_mime_type": "application/json",
-                "response_json_schema": without_limits(question.schema),
+                "response_json_schema": strip_limits(request.schema),
             }
         return {
-            "model": question.model.rpartition("/")[2],
+            "model": request.model.rpartition("/")[2],
             "contents": [types.Content(role="user", parts=parts)],
             "config": types.GenerateContentConfig(**config),
         }
 
-    def _reply(self, question: Question, response: Any) -> Reply:
+    def _completion(self, request: Request, response: Any) -> Completion:
         used = response["usage_metadata"]
         # What the model thinks before it answers is charged as a part of the answer.
         answered = used.get("candidates_token_count", 0) + used.get("thoughts_token_count", 0)
-        usage = usage_of(question.model, (used.get("prompt_token_count", 0), answered))
+        usage = token_usage(request.model, (used.get("prompt_token_count", 0), answered))
         if not response.get("candidates"):
             reason = response["prompt_feedback"]["block_reason"]
-            return Reply(f"blocked: {reason}", "refusal", usage)
+            return Completion(f"blocked: {reason}", "refusal", usage)
         candidate = response["candidates"][0]
         parts = candidate.get("content", {}).get("parts", [])
         text = "".join(part.get("text", "") for part in parts if not part.get("thought"))
         stop = str(candidate.get("finish_reason"))
-        return Reply(text, _STOPS.get(stop, stop), usage)
+        return Completion(text, _STOPS.get(stop, stop), usage)
 
     def _failure(self, error: Any) -> RemoteError:
         # A wrong key is a 400 with this reason, not a 401.
         status = 401 if "API_KEY_INVALID" in str(error.details) else error.code
-        return self.endpoint.failure(status, said(error.details) or str(error), getattr(error.response, "headers", {}))
+        return self.endpoint.of_status(
+            status, error_message(error.details) or str(error), getattr(error.response, "headers", {})
+        )
 
 
 def make(name: str, kind: str, settings: ProviderSettings) -> GeminiProvider:  # noqa: ARG001
-    """See `circus_bench.api.chat.providers.make_provider`."""
+    """Make the provider; see `circus_bench.api.chat.providers.make_provider`."""
     endpoint = Endpoint.find(name, settings, own_url=_URL, key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"))
     return GeminiProvider(endpoint, settings)

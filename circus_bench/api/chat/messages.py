@@ -1,8 +1,8 @@
-"""Questions to models and what comes back: the one interface between the stages and the providers.
+"""Define requests to LLMs and what comes back: the one interface between the stages and the providers.
 
-A stage renders a question from a versioned template; a provider answers it with text; the text is read against the
-question's schema. A reply that cannot be read is `Malformed`, one that declines is `Refused`: neither is ever taken for
-a verdict.
+A stage renders a request from a versioned template; a provider answers it with a completion, a text; the text is parsed
+against the request's schema. One that cannot be parsed is `Malformed`, one that declines is `Refused`: neither is ever
+taken for a verdict.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from circus_bench.api.runtime import Usage
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a model is asked.
+class Request:
+    """A prompt to a model, with images and the schema of its structured output.
 
     Attributes:
         model: as `circus_bench.api.chat.providers.split_model` reads it, such as `anthropic/claude-haiku-4-5`.
         template: `<name>@<version>` of the template.
         text: the rendered prompt.
         images: digest to the bytes of each image shown, in order.
-        schema: JSON schema of the reply.
+        schema: JSON schema of the completion.
         temperature: of the sampling.
         sample: which of several independent answers this is to be, from 0.
-        max_tokens: of the reply.
+        max_tokens: of the completion.
     """
 
     model: str
     template: str
     text: str
-    images: Mapping[str, bytes] = field(default_factory=dict)
-    schema: Mapping[str, Any] = field(default_factory=dict)
+    images: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    schema: Mapping[str, Any] = field(default_factory=dict, repr=False)
     temperature: float = 0.0
     sample: int = 0
     max_tokens: int = 1024
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 over all that may change the answer; the name of its reply in a cache."""
+        """SHA-256 over all that may change the answer; the name of its completion in the response cache."""
         content = [
             self.model,
             self.template,
@@ -58,11 +58,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What a provider sent back, as it is kept.
+class Completion:
+    """The text that a provider sent back, as it is kept.
 
     Attributes:
-        text: of the reply.
+        text: as it came.
         stop: why it ended: `end`, `length`, `refusal`, or the provider's own word.
         usage: what was used, by unit of billing.
     """
@@ -72,18 +72,18 @@ class Reply:
     usage: Usage = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """As it is kept in a cache."""
+        """Serialize for the response cache."""
         return json.dumps({"text": self.text, "stop": self.stop, "usage": dict(self.usage)}, sort_keys=True).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Reply:
-        """What `to_bytes` gave."""
+    def from_bytes(cls, data: bytes) -> Completion:
+        """Read what `to_bytes` gave."""
         return cls(**json.loads(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A reply that follows the schema.
+    """A completion that follows the schema.
 
     Attributes:
         value: as the schema describes it.
@@ -103,22 +103,22 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """The reply does not follow the schema."""
+    """The completion does not follow the schema."""
 
     raw: str
     error: str
 
 
-Outcome = Parsed | Refused | Malformed
+ParseResult = Parsed | Refused | Malformed
 
 
 class Provider(Protocol):
-    """A service, or a local model, that answers questions."""
+    """A service, or a local model, that answers requests."""
 
     name: str
 
-    def answer(self, question: Question) -> Reply:
-        """Answer one question.
+    def answer(self, request: Request) -> Completion:
+        """Answer one request.
 
         Raises:
             TransientError: a failure that may pass.
@@ -126,14 +126,14 @@ class Provider(Protocol):
         """
         ...
 
-    def estimate(self, question: Question) -> Usage:
-        """What a question may use at most."""
+    def estimate(self, request: Request) -> Usage:
+        """Estimate what a request may use at most."""
         ...
 
 
-class Asker(Protocol):
-    """Asks many questions: each one once, whatever happens in between."""
+class ChatClient(Protocol):
+    """Completes many requests: each one once, whatever happens in between."""
 
-    def ask(self, questions: Sequence[Question]) -> Iterator[Outcome]:
-        """The outcomes, in the order of the questions."""
+    def complete(self, requests: Sequence[Request]) -> Iterator[ParseResult]:
+        """Complete requests; yields parse results, in the order of the requests."""
         ...

@@ -1,14 +1,14 @@
-r"""From the text of a reply to a typed outcome: read with tolerance, checked without.
+r"""Parse the text of a completion into structured output: with tolerance in form, without in content.
 
 Models wrap JSON into fences and prose, write numbers as strings and spell choices in capitals. All that is mended, and
-every repair is named in the outcome. What is mended is never guessed: a reply that breaks off, holds two different
+every repair is named in the result. What is mended is never guessed: a text that breaks off, holds two different
 objects, names a key twice, or holds NaN is `Malformed`, and its text is kept.
 
 Example:
     >>> schema = {"type": "object", "properties": {"score": {"type": "number"}}}
-    >>> read(Reply("Sure! {\"score\": \"0.8\"}"), schema)
+    >>> parse_response(Completion("Sure! {\"score\": \"0.8\"}"), schema)
     Parsed(value={'score': 0.8}, repairs=('text around the object', "score: 0.8 from the string '0.8'"))
-    >>> read(Reply("{\"score\": 0.", stop="length"), schema).error
+    >>> parse_response(Completion("{\"score\": 0.", stop="length"), schema).error
     "cut off at the limit of tokens: Expecting ',' delimiter at character 11"
 """
 
@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from circus_bench.api.chat.messages import Malformed, Outcome, Parsed, Refused, Reply
+from circus_bench.api.chat.messages import Completion, Malformed, Parsed, ParseResult, Refused
 
 _OBJECT = re.compile(r'\{(?=\s*(?:"|\}))')  # a brace in prose is followed by something else
 _FENCE = re.compile(r"```")
@@ -53,34 +53,34 @@ class _WrongError(ValueError):
     """The text or the value is not what it should be; the message says where and why."""
 
 
-def read(reply: Reply, schema: Mapping[str, Any]) -> Outcome:
-    """Read a reply.
+def parse_response(completion: Completion, schema: Mapping[str, Any]) -> ParseResult:
+    """Parse a completion against a schema.
 
     Args:
-        reply: as the provider sent it.
+        completion: as the provider sent it.
         schema: of an object, in the subset that `check_schema` knows.
 
     Returns:
         `Refused` when the provider says that the model declined, or the text has no object and begins like an apology;
-        `Malformed` when the text cannot be read or does not follow the schema; otherwise `Parsed`.
+        `Malformed` when the text cannot be parsed or does not follow the schema; otherwise `Parsed`.
     """
     # A lone surrogate can be in a JSON string, but not in a UTF-8 file.
-    raw = reply.text.encode("utf-8", "replace").decode("utf-8")
-    if reply.stop == "refusal":
+    raw = completion.text.encode("utf-8", "replace").decode("utf-8")
+    if completion.stop == "refusal":
         return Refused(raw)
     try:
         found, repairs = _find_object(raw)
         value = _checked(found, schema, "", repairs)
     except _WrongError as error:
-        if not _OBJECT.search(raw) and reply.stop == "end" and _DECLINES.match(raw):
+        if not _OBJECT.search(raw) and completion.stop == "end" and _DECLINES.match(raw):
             return Refused(raw)
-        cut = "cut off at the limit of tokens: " if reply.stop == "length" else ""
+        cut = "cut off at the limit of tokens: " if completion.stop == "length" else ""
         return Malformed(raw, f"{cut}{error}")
     return Parsed(value, tuple(repairs))
 
 
 def check_schema(schema: Mapping[str, Any], *, where: str = "schema") -> None:
-    """Refuse a schema that `read` would not check in full.
+    """Refuse a schema that `parse_response` would not check in full.
 
     Known are the keywords type (one), properties, required, additionalProperties (false), items, enum, description, and
     the limits minimum, maximum, minLength, maxLength, minItems, maxItems. The whole must be an object, and every
@@ -109,18 +109,18 @@ def check_schema(schema: Mapping[str, Any], *, where: str = "schema") -> None:
         check_schema(schema["items"], where=f"{where}[]")
 
 
-def without_limits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema without minima and maxima, for services that refuse them; `read` checks them all the same."""
+def strip_limits(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Strip minima and maxima off a schema, for services that refuse them; `parse_response` checks them."""
     kept = {keyword: value for keyword, value in schema.items() if keyword not in _LIMITS}
     if "properties" in kept:
-        kept["properties"] = {name: without_limits(inner) for name, inner in kept["properties"].items()}
+        kept["properties"] = {name: strip_limits(inner) for name, inner in kept["properties"].items()}
     if "items" in kept:
-        kept["items"] = without_limits(kept["items"])
+        kept["items"] = strip_limits(kept["items"])
     return kept
 
 
 def _find_object(text: str) -> tuple[dict[str, Any], list[str]]:
-    """The one object in a text, and what had to be overlooked."""
+    """Find the one object in a text, and what had to be overlooked."""
     found, rest = [], []
     position = 0
     for start, end, value in _objects(text):
@@ -145,7 +145,7 @@ def _find_object(text: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Start, end and value of every outermost object."""
+    """Find start, end and value of every outermost object."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
     position = 0
     while match := _OBJECT.search(text, position):
@@ -171,11 +171,11 @@ def _no_constant(name: str) -> Any:
 
 
 def _checked(value: Any, schema: Mapping[str, Any], where: str, repairs: list[str]) -> Any:
-    """The value as the schema wants it."""
+    """Check a value, and mend it to what the schema wants."""
     value = _coerced(value, schema, where, repairs)
     kind = schema["type"]
     if not _is(value, kind):
-        raise _WrongError(f"{where or 'the reply'}: {_shown(value)} is not of type {kind}")
+        raise _WrongError(f"{where or 'the completion'}: {_shown(value)} is not of type {kind}")
     if "enum" in schema and value not in schema["enum"]:
         raise _WrongError(f"{where}: {_shown(value)} is not one of {schema['enum']}")
     if kind == "string" and value.encode("utf-8", "replace").decode("utf-8") != value:
@@ -192,7 +192,7 @@ def _object(value: Mapping[str, Any], schema: Mapping[str, Any], where: str, rep
     properties = schema.get("properties", {})
     prefix = f"{where}." if where else ""
     if missing := [name for name in properties if name not in value]:
-        raise _WrongError(f"{where or 'the reply'}: lacks {missing}")
+        raise _WrongError(f"{where or 'the completion'}: lacks {missing}")
     repairs.extend(f"{prefix}{name}: not asked for" for name in value if name not in properties)
     return {
         name: _checked(value[name], inner, prefix + name, repairs)
@@ -202,7 +202,7 @@ def _object(value: Mapping[str, Any], schema: Mapping[str, Any], where: str, rep
 
 
 def _coerced(value: Any, schema: Mapping[str, Any], where: str, repairs: list[str]) -> Any:
-    """The value, mended where what is meant is beyond doubt."""
+    """Mend a value where what is meant is beyond doubt."""
     kind = schema["type"]
     mended = value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Who answers questions: Anthropic, OpenAI and whatever speaks its protocol, Gemini, a model on this machine.
+"""Choose who answers requests: Anthropic, OpenAI and whatever speaks its protocol, Gemini, a model on this machine.
 
 A model is named `<provider>/<the provider's name of it>`. What follows from a vendor's name alone needs no provider.
 
@@ -13,8 +13,8 @@ A model is named `<provider>/<the provider's name of it>`. What follows from a v
 `compatible` is a server such as vLLM or Ollama, on this machine or elsewhere. Several of them can be told apart by
 names of their own; see `ProviderSettings`.
 
-The vendors' packages (extra `judges`) are used for the wire protocol only: their retries are off, for pace, retries and
-money are `circus_bench.api.runtime`'s.
+The vendors' packages (extra `judges`) are used for the wire protocol only: their retries are off, for rate limits,
+retries and budgets are those of `circus_bench.api.runtime`.
 
 Example:
     >>> split_model("claude-haiku-4-5"), split_model("local/Qwen/Qwen2.5-VL-3B-Instruct")
@@ -26,13 +26,22 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 
-from circus_bench.api.chat.client import CachedAsker, Lane
+from circus_bench._typing import StrPath
+from circus_bench.api.chat.client import CachedClient, Route
 from circus_bench.api.chat.shared import PricedProvider, ProviderSettings
-from circus_bench.api.runtime import Caller, Clock, Meter, Price, RateLimit, RemoteError, Replies, RetryPolicy
+from circus_bench.api.runtime import (
+    Budget,
+    Clock,
+    Price,
+    RateLimit,
+    RemoteError,
+    ResponseCache,
+    RetryingCaller,
+    RetryPolicy,
+)
 
-__all__ = ["PROVIDERS", "ProviderSettings", "budget_meter", "make_asker", "make_provider", "price_of", "split_model"]
+__all__ = ["PROVIDERS", "ProviderSettings", "make_client", "make_provider", "price_of", "shared_budget", "split_model"]
 
 PROVIDERS = ("anthropic", "openai", "compatible", "gemini", "local")
 
@@ -41,7 +50,7 @@ _MODULES = {"compatible": "openai"}
 
 
 def split_model(model: str, *, named: Collection[str] = ()) -> tuple[str, str]:
-    """Provider and the provider's name of a model.
+    """Split a model name into the provider and the provider's name of the model.
 
     Args:
         model: with or without the provider.
@@ -63,7 +72,7 @@ def split_model(model: str, *, named: Collection[str] = ()) -> tuple[str, str]:
 
 
 def make_provider(name: str, settings: ProviderSettings | None = None) -> PricedProvider:
-    """A provider, ready to be asked.
+    """Make a provider, ready to be used.
 
     Args:
         name: one of `PROVIDERS`, or a name of its own if the settings have a kind.
@@ -87,7 +96,7 @@ def make_provider(name: str, settings: ProviderSettings | None = None) -> Priced
 
 
 def price_of(model: str, *, settings: Mapping[str, ProviderSettings] | None = None) -> Price | None:
-    """What a model costs by the token, or None when that is not known. Needs neither key nor package.
+    """Look up what a model costs per token, or None when that is not known. Needs neither key nor package.
 
     Raises:
         RemoteError: the model's provider is not known.
@@ -100,11 +109,11 @@ def price_of(model: str, *, settings: Mapping[str, ProviderSettings] | None = No
     return price
 
 
-def budget_meter(prices: Iterable[Price | None], budget: float | None) -> Meter:
-    """One meter for all models: a price that is not known makes the sum unknown, too.
+def shared_budget(prices: Iterable[Price | None], budget: float | None) -> Budget:
+    """Make one budget for all models: a price that is not known makes the sum unknown, too.
 
     Args:
-        prices: of every model that will be asked.
+        prices: of every model that will be used.
         budget: US dollars for all of them together; None refuses to spend, `math.inf` does not count.
     """
     found = list(prices)
@@ -116,12 +125,12 @@ def budget_meter(prices: Iterable[Price | None], budget: float | None) -> Meter:
         usd = {unit: amount for one in known for unit, amount in one.usd.items()}
         sources = dict.fromkeys(one.source for one in known)
         price = Price(usd, "; ".join(sources), min((one.date for one in known if one.date), default=""))
-    return Meter(price, budget, setting="--budget")
+    return Budget(price, budget, setting="--budget")
 
 
-def make_asker(
+def make_client(
     models: Iterable[str],
-    replies: Path,
+    cache: StrPath,
     *,
     budget: float | None,
     seconds: float = math.inf,
@@ -129,31 +138,31 @@ def make_asker(
     settings: Mapping[str, ProviderSettings] | None = None,
     retries: RetryPolicy | None = None,
     clock: Clock | None = None,
-) -> CachedAsker:
-    """An asker for some models.
+) -> CachedClient:
+    """Make a client for some models.
 
     Args:
-        models: every model that will be asked.
-        replies: the file in which replies are kept.
+        models: every model that will be used.
+        cache: the file in which completions are kept.
         budget: US dollars for all of them together; None refuses to spend, `math.inf` allows any amount.
         seconds: wall-clock budget.
-        threads: questions under way at once.
+        threads: requests under way at once.
         settings: by the name of the provider; the environment's by default.
         retries: how often and how long a failed call is tried again.
-        clock: where time comes from.
+        clock: the source of time.
 
     Raises:
         RemoteError: a provider cannot be used; see `make_provider`.
     """
     settings = settings or {}
     providers: dict[str, PricedProvider] = {}
-    lanes = {}
+    routes = {}
     for model in dict.fromkeys(models):
         name, _ = split_model(model, named=settings)
         own = settings.get(name) or ProviderSettings()
         provider = providers.get(name) or make_provider(name, own)
         providers[name] = provider
         limit = RateLimit(own.requests_per_minute, tokens=own.tokens_per_minute, clock=clock)
-        lanes[model] = Lane(provider, Caller(limit, policy=retries, seconds=seconds, clock=clock))
-    meter = budget_meter((price_of(model, settings=settings) for model in lanes), budget)
-    return CachedAsker(lanes, Replies(replies), meter=meter, threads=threads)
+        routes[model] = Route(provider, RetryingCaller(limit, policy=retries, seconds=seconds, clock=clock))
+    total = shared_budget((price_of(model, settings=settings) for model in routes), budget)
+    return CachedClient(routes, ResponseCache(cache), budget=total, threads=threads)

@@ -1,4 +1,4 @@
-"""What the providers have in common: settings, prices, pictures as they are sent, and what a failure means."""
+"""Share settings, token prices, image payloads, and the address and errors of a service among the providers."""
 
 from __future__ import annotations
 
@@ -8,44 +8,33 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
 from PIL import Image
 
-from circus_bench.api.chat.messages import Provider, Question
-from circus_bench.api.embeddings.images import to_png
-from circus_bench.api.embeddings.vendor import RejectedError
-from circus_bench.api.runtime import (
-    PASSING,
-    REJECTED,
-    Price,
-    RemoteError,
-    Secret,
-    TransientError,
-    Usage,
-    check_address,
-    retry_after,
-)
+from circus_bench.api.chat.messages import Provider, Request
+from circus_bench.api.failures import Failures
+from circus_bench.api.images import to_png
+from circus_bench.api.runtime import Price, RemoteError, Secret, Usage, check_address
 from circus_bench.images import decode
 from circus_bench.io import to_json
 
 MAX_SIDE = 1568
-"""Pixels of the longer side of a picture as it is sent. Claude scales larger ones down to it (platform.claude.com,
+"""Pixels of the longer side of an image as it is sent. Claude scales larger ones down to it (platform.claude.com,
 "Vision"); the others are shown the same, so that all judges see alike."""
 MAX_BYTES = 3_750_000
-"""Of a picture: five million characters in base64, the least that a vendor takes (Anthropic: 5 MB)."""
+"""Of an image: five million characters in base64, the least that a vendor takes (Anthropic: 5 MB)."""
 
 _MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
-_CHARACTERS_A_TOKEN = 3  # English has about four
-_FRAME_TOKENS = 400  # of what a service adds to a question: its own words about the schema
-_SHOWN = 300  # characters of a service's own words in a message
+_CHARACTERS_PER_TOKEN = 3  # English has about four
+_FRAME_TOKENS = 400  # of what a service adds to a request: its own words about the schema
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """How a provider is used.
+    """The settings of a provider.
 
     Attributes:
         kind: one of `PROVIDERS`, for a provider with a name of its own.
@@ -54,9 +43,9 @@ class ProviderSettings:
         requests_per_minute: of every model.
         tokens_per_minute: likewise; what is asked and what may be answered both count.
         timeout: seconds to wait for a sign of an answer.
-        structured: whether the service is given the schema, to follow it; else it is written below the question.
+        structured: whether the service is given the schema, to follow it; else it is written below the prompt.
         takes_temperature: whether the service is told the temperature. Newer models refuse it and sample as they like;
-            their answers to samples of a question still differ.
+            their answers to samples of a request still differ.
     """
 
     kind: str = ""
@@ -78,62 +67,62 @@ class PricedProvider(Provider, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
-    """US dollars for a million tokens.
+class TokenPrice:
+    """US dollars per million tokens.
 
     Attributes:
-        input: tokens of the question, pictures included.
-        output: tokens of the reply.
+        input: tokens of the request, images included.
+        output: tokens of the completion.
     """
 
     input: float
     output: float
 
     def price(self, model: str, source: str, date: str) -> Price:
-        """The price list of a model; in a batch everything costs half."""
+        """Write the price list of a model; in a batch everything costs half."""
         million = 1_000_000
         usd = {f"{model} input": self.input / million, f"{model} output": self.output / million}
         batch = {f"{model} batch input": self.input / 2 / million, f"{model} batch output": self.output / 2 / million}
         return Price(usd | batch, source, date)
 
 
-def usage_of(model: str, tokens: tuple[float, float], *, batch: bool = False) -> Usage:
-    """Usage in the units of `Tariff.price`.
+def token_usage(model: str, tokens: tuple[float, float], *, batch: bool = False) -> Usage:
+    """Express usage in the units of `TokenPrice.price`.
 
     Args:
-        model: as questions name it.
-        tokens: of the question and of the reply.
-        batch: whether it was asked in a batch.
+        model: as requests name it.
+        tokens: of the request and of the completion.
+        batch: whether it was sent in a batch.
     """
     kind = "batch " if batch else ""
     return {f"{model} {kind}input": tokens[0], f"{model} {kind}output": tokens[1]}
 
 
-def estimate_of(question: Question, picture_tokens: float, *, batch: bool = False) -> Usage:
-    """What a question may use at most.
+def estimate_usage(request: Request, image_tokens: float, *, batch: bool = False) -> Usage:
+    """Estimate what a request may use at most.
 
     Args:
-        question: what will be asked.
-        picture_tokens: of all its pictures together.
-        batch: whether it will be asked in a batch.
+        request: what will be sent.
+        image_tokens: of all its images together.
+        batch: whether it will be sent in a batch.
     """
-    characters = len(question.text) + len(to_json(dict(question.schema)))
-    asked = math.ceil(characters / _CHARACTERS_A_TOKEN) + _FRAME_TOKENS + picture_tokens
-    return usage_of(question.model, (asked, question.max_tokens), batch=batch)
+    characters = len(request.text) + len(to_json(dict(request.schema)))
+    asked = math.ceil(characters / _CHARACTERS_PER_TOKEN) + _FRAME_TOKENS + image_tokens
+    return token_usage(request.model, (asked, request.max_tokens), batch=batch)
 
 
-def prompt_of(question: Question, *, with_schema: bool) -> str:
-    """The text of a question, with the schema below it if the service is not given it otherwise."""
-    if not with_schema or not question.schema:
-        return question.text
+def render_prompt(request: Request, *, with_schema: bool) -> str:
+    """Render the text of a request, with the schema below it if the service is not given it otherwise."""
+    if not with_schema or not request.schema:
+        return request.text
     return (
-        f"{question.text}\n\nAnswer with one JSON object that follows this schema, and with nothing else:\n"
-        f"{to_json(dict(question.schema))}"
+        f"{request.text}\n\nAnswer with one JSON object that follows this schema, and with nothing else:\n"
+        f"{to_json(dict(request.schema))}"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImagePayload:
     """An image as it is sent.
 
     Attributes:
@@ -143,7 +132,7 @@ class Picture:
     """
 
     media_type: str
-    data: bytes
+    data: bytes = field(repr=False)
     size: tuple[int, int]
 
     @property
@@ -153,8 +142,8 @@ class Picture:
 
 
 @lru_cache(maxsize=64)
-def picture(data: bytes) -> Picture:
-    """An image as all services take it and show it alike.
+def image_payload(data: bytes) -> ImagePayload:
+    """Prepare an image as all services take it and show it alike.
 
     A JPEG, PNG or WebP file that needs no treatment goes as it is. Everything else is decoded by the rules of
     `circus_bench.images` (orientation, transparency, first frame), scaled down if need be, and sent as PNG.
@@ -170,27 +159,21 @@ def picture(data: bytes) -> Picture:
     with Image.open(io.BytesIO(data)) as file:
         media_type = _MEDIA_TYPES.get(file.format or "")
     if media_type and not decoded.flags and max(image.size) <= MAX_SIDE and len(data) <= MAX_BYTES:
-        return Picture(media_type, data, image.size)
+        return ImagePayload(media_type, data, image.size)
     image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
     png = to_png(image, max_pixels=MAX_SIDE**2, max_bytes=MAX_BYTES)
-    return Picture("image/png", png, image.size)
+    return ImagePayload("image/png", png, image.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A service: where it is, and what its failures mean.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Failures):
+    """The address, the key and the failures of a service.
 
     Attributes:
-        name: of the provider.
         url: its address.
-        key: for the header of requests; None where none is needed.
-        key_variables: where the key comes from.
     """
 
-    name: str
     url: str
-    key: Secret | None
-    key_variables: tuple[str, ...]
 
     @classmethod
     def find(
@@ -217,35 +200,7 @@ class Endpoint:
         key = Secret.from_environment(*variables) if needed or there else None
         if key:
             check_address(url, setting=url_variable)
-        return cls(name, url.rstrip("/"), key, variables)
-
-    def failure(self, status: int, reason: str, headers: Mapping[str, str]) -> RemoteError:
-        """What an answer that is not 200 means.
-
-        Args:
-            status: of HTTP.
-            reason: in the service's words.
-            headers: of the answer.
-        """
-        reason = self._clean(reason)
-        message = f"{self.name}: HTTP {status} ({reason})"
-        if status in (401, 403):
-            return RemoteError(f"{message}; look at the key in {' or '.join(self.key_variables)}")
-        if status == 404:
-            return RemoteError(f"{message}; look at the model's name, for vendors retire models, and at the address")
-        if status in PASSING:
-            return TransientError(message, retry_after=retry_after(headers))
-        if status in REJECTED:
-            return RejectedError(message, reason)
-        return RemoteError(message)
-
-    def lost(self, error: Exception, *, never_sent: bool) -> TransientError:
-        """The error for an answer that did not arrive."""
-        return TransientError(f"{self.name}: no answer ({self._clean(error)})", maybe_paid=not never_sent)
-
-    def broken(self, what: object) -> TransientError:
-        """The error for an answer that arrived, was charged, and is of no use."""
-        return TransientError(f"{self.name}: a broken answer ({self._clean(what)})", maybe_paid=True)
+        return cls(name=name, url=url.rstrip("/"), key=key, key_variables=variables)
 
     @contextmanager
     def calling(self, sdk: Any) -> Iterator[None]:
@@ -257,15 +212,17 @@ class Endpoint:
         try:
             yield
         except sdk.APIStatusError as error:
-            raise self.failure(error.status_code, said(error.body) or str(error), error.response.headers) from None
+            raise self.of_status(
+                error.status_code, error_message(error.body) or str(error), error.response.headers
+            ) from None
         except sdk.APIConnectionError as error:
-            raise self.lost(error.__cause__ or error, never_sent=never_sent(error)) from None
+            raise self.no_answer(error.__cause__ or error, never_sent=was_never_sent(error)) from None
         except (sdk.APIError, ValueError) as error:  # what is said to be JSON, and is not
-            raise self.broken(repr(error)) from None
+            raise self.broken_answer(repr(error)) from None
         except Exception as error:  # while an answer is read bit by bit
-            if not of_transport(error):
+            if not is_transport_error(error):
                 raise
-            raise self.lost(error, never_sent=never_sent(error)) from None
+            raise self.no_answer(error, never_sent=was_never_sent(error)) from None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -273,15 +230,11 @@ class Endpoint:
         try:
             yield
         except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise self.broken(f"not the documented form: {error!r}") from None
-
-    def _clean(self, text: object) -> str:
-        words = " ".join((self.key.redact(str(text)) if self.key else str(text)).split())
-        return words if len(words) <= _SHOWN else words[:_SHOWN] + " ..."
+            raise self.broken_answer(f"not the documented form: {error!r}") from None
 
 
-def said(body: Any) -> str | None:
-    """The words of a service in the body of an error: `error.message`, `message` or `detail`."""
+def error_message(body: Any) -> str | None:
+    """Find the words of a service in the body of an error: `error.message`, `message` or `detail`."""
     if isinstance(body, Mapping):
         inner = body.get("error", body)
         inner = inner if isinstance(inner, Mapping) else {"message": inner}
@@ -290,11 +243,11 @@ def said(body: Any) -> str | None:
     return None
 
 
-def of_transport(error: BaseException) -> bool:
-    """Whether an error comes from the packages that speak HTTP, of which the vendors' packages use one or the other."""
+def is_transport_error(error: BaseException) -> bool:
+    """Tell whether an error comes from the HTTP packages, of which the vendors' packages use one or the other."""
     return type(error).__module__.partition(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2"}
 
 
-def never_sent(error: BaseException) -> bool:
-    """Whether no connection came about, so that nothing can have been charged; the cause is httpx's or httpx2's."""
+def was_never_sent(error: BaseException) -> bool:
+    """Tell whether no connection came about, so that nothing was charged; the cause is httpx's or httpx2's."""
     return type(error.__cause__ or error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}

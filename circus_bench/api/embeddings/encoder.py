@@ -1,4 +1,4 @@
-"""An embedding API as an encoder."""
+"""Encode with an embedding API."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mteb.models.abs_encoder import AbsEncoder
+from mteb.types import PromptType
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from circus_bench.api.embeddings.batcher import Asking, Question
+from circus_bench.api.embeddings.batcher import EmbeddingBatcher, EmbeddingInput
 from circus_bench.api.embeddings.connection import Connection
-from circus_bench.api.embeddings.images import sent_size, to_rgb
 from circus_bench.api.embeddings.settings import ApiSettings
-from circus_bench.api.embeddings.vendor import Role, Vendor
-from circus_bench.api.runtime import Caller, Meter, RateLimit, Replies, Secret, Usage
+from circus_bench.api.embeddings.vendor import Vendor
+from circus_bench.api.images import sent_size, to_rgb
+from circus_bench.api.runtime import Budget, RateLimit, ResponseCache, RetryingCaller, Secret, Usage
 from circus_bench.benchmark import Benchmark, Condition
 from circus_bench.errors import EmbeddingError, RefusedError
 from circus_bench.images import digest
-from circus_bench.inputs import inputs_of, role_of
+from circus_bench.inputs import input_spec, inputs_of
 from circus_bench.io import slug, to_json
 from circus_bench.models.batches import columns, task_instruction
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.types import BatchedInput, PromptType
+    from mteb.types import BatchedInput
     from torch.utils.data import DataLoader
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a benchmark will use, before anything is asked.
+class EncodingCost:
+    """The cost of encoding a benchmark, before anything is sent.
 
     Attributes:
         inputs: different inputs of the gallery and of the three conditions.
-        kept: those whose reply is on disk from an earlier run; they cost nothing.
+        kept: those in the response cache from an earlier run; they cost nothing.
         usage: of the others, an upper guess.
         usd: US dollars, or None when the price is not known.
     """
@@ -55,9 +57,9 @@ class Estimate:
 class ApiEncoder(AbsEncoder):
     """A model behind an API: images, texts or pairs of both to vectors.
 
-    Every reply is on disk before the next question, by the digest of what was asked, so that nothing is paid for twice:
-    not after a kill, not for the probe of a second run, not for an image that two benchmarks share. Equal inputs have
-    one vector, so a probe finds no deviation between single and batched inputs.
+    Every response is on disk before the next request, by the digest of what was asked. So nothing is paid for twice:
+    not after a kill, not for the sanity check of a second run, not for an image that two benchmarks share. Equal inputs
+    have one vector, so that check finds no deviation between single and batched inputs.
 
     Args:
         vendor: the model.
@@ -76,8 +78,8 @@ class ApiEncoder(AbsEncoder):
             tokens=self.settings.tokens_per_minute or limits.tokens_per_minute,
             clock=clock,
         )
-        self.caller = Caller(limit, policy=self.settings.retries, seconds=self.settings.seconds, clock=clock)
-        self.meter = Meter(vendor.price, self.settings.budget_usd)
+        self.caller = RetryingCaller(limit, policy=self.settings.retries, seconds=self.settings.seconds, clock=clock)
+        self.budget = Budget(vendor.price, self.settings.budget_usd)
         self.connection = Connection(
             vendor,
             Secret.from_environment(*vendor.key_variables),
@@ -85,7 +87,7 @@ class ApiEncoder(AbsEncoder):
             timeout=self.settings.timeout,
             threads=self.settings.threads,
         )
-        self.replies = Replies(self.settings.replies / f"{slug(vendor.name)}.sqlite")
+        self.cache = ResponseCache(Path(self.settings.cache_dir) / f"{slug(vendor.name)}.sqlite")
 
     def encode(
         self,
@@ -98,19 +100,7 @@ class ApiEncoder(AbsEncoder):
         show_progress_bar: bool = False,
         **kwargs: Any,  # noqa: ARG002
     ) -> Floats:
-        """Embed every batch of a loader.
-
-        Args:
-            inputs: batches with the key `image` (PIL images of any size and mode), `text`, or both.
-            task_metadata: its prompt is the instruction of queries that have a text.
-            hf_split: not used.
-            hf_subset: not used.
-            prompt_type: query or document.
-            show_progress_bar: whether to show a progress bar.
-            kwargs: not used; requests are cut by the vendor's limits, not by the batch size.
-
-        Returns:
-            float32 vectors as the service gives them, shape (inputs, dimensions).
+        """Embed every batch of a loader; see `BatchEncoder.encode`. Requests are cut by the vendor's limits.
 
         Raises:
             RefusedError: the service refused inputs; the vectors of all others are kept.
@@ -118,23 +108,33 @@ class ApiEncoder(AbsEncoder):
             RemoteError: the service cannot be used.
             EmbeddingError: an input has neither image nor text.
         """
-        role = Role(prompt_type.value) if prompt_type else None
-        instruction = task_instruction(task_metadata) if role is Role.QUERY else ""
+        instruction = task_instruction(task_metadata) if prompt_type is PromptType.query else ""
         keys: list[str] = []
-        with Asking(self, role) as asking:
-            for batch in tqdm(inputs, desc="asking", disable=not show_progress_bar):
-                questions = list(self._questions(batch, role, instruction))
+        with EmbeddingBatcher(
+            self.vendor,
+            prompt_type,
+            connection=self.connection,
+            caller=self.caller,
+            budget=self.budget,
+            cache=self.cache,
+            threads=self.settings.threads,
+        ) as batcher:
+            for batch in tqdm(inputs, desc="encoding", disable=not show_progress_bar):
+                items = list(self._inputs(batch, prompt_type, instruction))
                 if not keys:
-                    self._check_first(asking.open(questions), len(questions), inputs)
-                keys.extend(question.key for question in questions)
-                asking.add(questions)
-        if asking.refused:
-            positions = (position for position, key in enumerate(keys) if key in asking.refused)
-            raise RefusedError(self.vendor.name, {position: asking.refused[keys[position]] for position in positions})
-        return np.stack([asking.vectors[key] for key in keys])
+                    self._check_first(batcher.open(items), len(items), inputs)
+                keys.extend(item.key for item in items)
+                batcher.add(items)
+        if batcher.refused:
+            positions = (position for position, key in enumerate(keys) if key in batcher.refused)
+            raise RefusedError(self.vendor.name, {position: batcher.refused[keys[position]] for position in positions})
+        return np.stack([batcher.vectors[key] for key in keys])
 
-    def estimate(self, benchmark: Benchmark) -> Estimate:
-        """What the gallery and the three conditions of a benchmark will use. Nothing is asked.
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.vendor.name})"
+
+    def estimate(self, benchmark: Benchmark) -> EncodingCost:
+        """Estimate what the gallery and the three conditions of a benchmark will use. Nothing is sent.
 
         Args:
             benchmark: has images, all of them decodable.
@@ -142,20 +142,20 @@ class ApiEncoder(AbsEncoder):
         infos = benchmark.inspect().readable
         usage_of: dict[str, Usage] = {}
         for condition in (None, *Condition):
-            role = Role.QUERY if condition else Role.DOCUMENT
-            instruction = role_of(benchmark, condition).instruction
+            prompt_type = PromptType.query if condition else PromptType.document
+            instruction = input_spec(benchmark, condition).instruction
             for item in inputs_of(benchmark, condition, infos):
-                text = _text(item.text or "", role, instruction, self.vendor)
-                usage_of[self._key(role, text, item.image_digest)] = self._estimate(text, item.size)
-        kept = self.replies.known(usage_of)
+                text = _text(item.text or "", prompt_type, instruction, self.vendor)
+                usage_of[self._key(prompt_type, text, item.image_digest)] = self._estimate(text, item.size)
+        kept = self.cache.known(usage_of)
         usage: Counter[str] = Counter()
         for key, used in usage_of.items():
             if key not in kept:
                 usage.update(used)
         price = self.vendor.price
-        return Estimate(len(usage_of), len(kept), usage, price.cost(usage) if price else None)
+        return EncodingCost(len(usage_of), len(kept), usage, price.cost(usage) if price else None)
 
-    def check_budget(self, benchmark: Benchmark, *, processes: int = 1) -> Estimate:
+    def check_budget(self, benchmark: Benchmark, *, processes: int = 1) -> EncodingCost:
         """Refuse a benchmark that costs more than the budget, before the first call.
 
         Args:
@@ -170,37 +170,37 @@ class ApiEncoder(AbsEncoder):
         """
         estimate = self.estimate(benchmark)
         if estimate.kept < estimate.inputs:
-            self.meter.check({unit: amount / processes for unit, amount in estimate.usage.items()})
+            self.budget.check({unit: amount / processes for unit, amount in estimate.usage.items()})
         return estimate
 
-    def _check_first(self, opened: Sequence[Question], n_batch: int, inputs: Any) -> None:
-        """Refuse what the first batch shows to be above the budget; replies on disk are taken to go on likewise."""
+    def _check_first(self, opened: Sequence[EmbeddingInput], n_batch: int, inputs: Any) -> None:
+        """Refuse what the first batch shows to be above the budget; the cache is taken to go on likewise."""
         usage: Counter[str] = Counter()
-        for question in opened:
-            usage.update(question.estimate)
+        for item in opened:
+            usage.update(item.estimate)
         if usage:
             factor = max(1.0, _length(inputs) / n_batch)
-            self.meter.check({unit: amount * factor for unit, amount in usage.items()})
+            self.budget.check({unit: amount * factor for unit, amount in usage.items()})
 
-    def _questions(self, batch: Any, role: Role | None, instruction: str) -> Iterator[Question]:
+    def _inputs(self, batch: Any, prompt_type: PromptType | None, instruction: str) -> Iterator[EmbeddingInput]:
         for position, (shown, words) in enumerate(zip(*columns(batch), strict=True)):
             image = to_rgb(shown) if shown is not None else None
-            text = _text(words, role, instruction, self.vendor)
+            text = _text(words, prompt_type, instruction, self.vendor)
             if image is None and text is None:
                 raise EmbeddingError(f"input {position} of a batch has an empty text and no image")
-            key = self._key(role, text, digest(image) if image else None)
-            yield Question(key, text, image, self._estimate(text, image.size if image else None))
+            key = self._key(prompt_type, text, digest(image) if image else None)
+            yield EmbeddingInput(key, text, image, self._estimate(text, image.size if image else None))
 
     def _estimate(self, text: str | None, size: tuple[int, int] | None) -> Usage:
         sent = None if size is None else sent_size(size, max_pixels=self.vendor.limits.image_pixels)
         return self.vendor.estimate(text, sent)
 
-    def _key(self, role: Role | None, text: str | None, image_digest: str | None) -> str:
+    def _key(self, prompt_type: PromptType | None, text: str | None, image_digest: str | None) -> str:
         asked = {
             "model": self.vendor.name,
             "revision": self.vendor.revision,
             "dimensions": self.vendor.dimensions,
-            "role": self.vendor.told_role(role),
+            "role": self.vendor.request_prompt_type(prompt_type),
             "text": text,
             "image": image_digest,
         }
@@ -208,21 +208,21 @@ class ApiEncoder(AbsEncoder):
 
 
 def make_encoder(vendor: Vendor, **settings: Any) -> ApiEncoder:
-    """An encoder with settings from the environment, and those that are given here."""
+    """Make an encoder with settings from the environment, and those that are given here."""
     settings.pop("device", None)  # mteb passes one to every loader
     found = ApiSettings.from_environment(url_variable=vendor.url_variable)
     return ApiEncoder(vendor, dataclasses.replace(found, **settings))
 
 
-def _text(text: str, role: Role | None, instruction: str, vendor: Vendor) -> str | None:
-    """The text as it is sent: instruction, line break, text, all in the vendor's prompt; None for an empty text."""
+def _text(text: str, prompt_type: PromptType | None, instruction: str, vendor: Vendor) -> str | None:
+    """Write the text as it is sent: instruction, line break, text, in the vendor's prompt; None for an empty text."""
     if not text.strip():
         return None
-    return vendor.prompt(f"{instruction}\n{text}" if instruction else text, role)
+    return vendor.prompt(f"{instruction}\n{text}" if instruction else text, prompt_type)
 
 
 def _length(inputs: Any) -> int:
-    """Inputs of a loader, as far as it tells."""
+    """Count the inputs of a loader, as far as it tells."""
     try:
         return len(inputs.dataset)
     except (AttributeError, TypeError):

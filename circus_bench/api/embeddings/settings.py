@@ -1,17 +1,19 @@
-"""How an API is used: what it may cost, how fast, and where its replies are kept; read from the environment."""
+"""Read from the environment how an embedding API is used: its budget, rate limit and response cache."""
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from circus_bench.api.runtime import Clock, RetryPolicy, SystemClock
+from circus_bench._typing import StrPath
+from circus_bench.api.runtime import Clock, RetryPolicy
 from circus_bench.errors import CircusError
 
 
-def _default_replies() -> Path:
+def _default_cache_dir() -> Path:
     return Path.home() / ".cache" / "circus-bench" / "replies"
 
 
@@ -25,11 +27,11 @@ class ApiSettings:
         requests_per_minute: instead of the vendor's default (CIRCUS_API_RPM).
         tokens_per_minute: likewise (CIRCUS_API_TPM).
         threads: requests under way at once (CIRCUS_API_THREADS).
-        replies: folder of what was paid for (CIRCUS_API_REPLIES).
+        cache_dir: folder of what was paid for (CIRCUS_API_REPLIES).
         base_url: another address of the service; each vendor has a variable of its own.
         timeout: seconds to wait for a sign of an answer.
         retries: how often and how long a failed call is tried again.
-        clock: where time comes from.
+        clock: the source of time.
     """
 
     budget_usd: float | None = None
@@ -37,17 +39,17 @@ class ApiSettings:
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     threads: int = 8
-    replies: Path = field(default_factory=_default_replies)
+    cache_dir: StrPath = field(default_factory=_default_cache_dir)
     base_url: str | None = None
     timeout: float = 120.0
     retries: RetryPolicy = field(default_factory=RetryPolicy)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = time
 
     @classmethod
     def from_environment(cls, *, url_variable: str) -> ApiSettings:
         """Read the variables above; one that is not set leaves its default.
 
-        The processes of one `accelerate launch` share what is allowed: each takes its part of the budget and the pace.
+        The processes of one `accelerate launch` share what is allowed: each takes its part of budget and rate limit.
 
         Args:
             url_variable: the vendor's variable for another address.
@@ -63,7 +65,7 @@ class ApiSettings:
             requests_per_minute=None if rpm is None else rpm / world,
             tokens_per_minute=None if tpm is None else tpm / world,
             threads=int(_number("CIRCUS_API_THREADS") or cls.threads),
-            replies=Path(os.environ.get("CIRCUS_API_REPLIES") or _default_replies()),
+            cache_dir=Path(os.environ.get("CIRCUS_API_REPLIES") or _default_cache_dir()),
             base_url=os.environ.get(url_variable) or None,
         )
 

@@ -1,50 +1,32 @@
-"""What sets one vendor of embeddings apart from another, as data and pure functions."""
+"""Describe a vendor of embeddings, as data and pure functions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from circus_bench.api.runtime import Price, RemoteError, Secret, Usage
+from circus_bench.api.runtime import Price, Secret, Usage
 
-
-class Role(StrEnum):
-    """What an input is in a retrieval."""
-
-    QUERY = "query"
-    DOCUMENT = "document"
-
-
-class RejectedError(RemoteError):
-    """The service will not take a request as it is: something in it is refused, or it is too large.
-
-    A request of several inputs is then cut in two; a single input that is rejected has no embedding.
-
-    Attributes:
-        reason: in the service's words.
-    """
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+if TYPE_CHECKING:
+    from mteb.models import ModelMeta
+    from mteb.types import PromptType
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a vendor allows.
+    """The limits of a vendor.
 
     Attributes:
-        items: inputs a request.
-        tokens: tokens a request.
+        items: inputs per request.
+        tokens: tokens per request.
         body_bytes: bytes of a request's body.
         image_pixels: width times height of an image; larger ones are scaled down here.
         image_bytes: bytes of an image file, likewise.
-        requests_per_minute: default of the pace.
+        requests_per_minute: default of the rate limit.
         tokens_per_minute: likewise.
-        counts_items: whether every input counts as a request in the pace.
+        counts_items: whether every input counts as a request in the rate limit.
     """
 
     items: int
@@ -67,7 +49,7 @@ class Content:
     """
 
     text: str | None
-    image: bytes | None
+    image: bytes | None = field(repr=False)
 
     @property
     def body_bytes(self) -> int:
@@ -77,7 +59,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What an answer that is not 200 means.
+    """The reason of an answer that is not 200.
 
     Attributes:
         reason: in the service's words.
@@ -112,29 +94,52 @@ class Vendor(ABC):
     limits: Limits
     price: Price | None
 
+    def describe(self, loader: Callable[..., Any], *, release_date: str, max_tokens: int, reference: str) -> ModelMeta:
+        """Describe the model to mteb.
+
+        Args:
+            loader: called by mteb with the name and the revision.
+            release_date: ISO 8601.
+            max_tokens: of one input.
+            reference: the vendor's page about it.
+        """
+        from circus_bench.models.metas import describe_model
+
+        return describe_model(
+            loader,
+            name=self.name,
+            revision=self.revision,
+            release_date=release_date,
+            max_tokens=max_tokens,
+            embed_dim=self.dimensions,
+            open_weights=False,
+            framework=["API"],
+            reference=reference,
+        )
+
     @abstractmethod
     def base_url(self, key: Secret) -> str:
-        """The service's own address."""
+        """Return the service's own address."""
 
     @abstractmethod
     def path(self) -> str:
-        """What follows the address."""
+        """Return the path after the address."""
 
     @abstractmethod
     def header(self, key: Secret) -> tuple[str, str]:
-        """Name and value of the header that carries the key."""
+        """Return name and value of the header that carries the key."""
 
     @abstractmethod
-    def prompt(self, text: str, role: Role | None) -> str:
-        """The text as it is sent."""
+    def prompt(self, text: str, prompt_type: PromptType | None) -> str:
+        """Write the text as it is sent."""
 
     @abstractmethod
-    def told_role(self, role: Role | None) -> Role | None:
-        """The role as far as a request names it outside of the text; None where it makes no difference."""
+    def request_prompt_type(self, prompt_type: PromptType | None) -> PromptType | None:
+        """Return the prompt type if a request names it outside of the text; None where it makes no difference."""
 
     @abstractmethod
     def estimate(self, text: str | None, size: tuple[int, int] | None) -> Usage:
-        """An upper guess of what an input uses.
+        """Estimate what an input uses, an upper guess.
 
         Args:
             text: as it is sent.
@@ -143,20 +148,20 @@ class Vendor(ABC):
 
     @abstractmethod
     def tokens(self, usage: Usage) -> float:
-        """What a usage counts against the tokens a minute."""
+        """Count a usage against the tokens per minute."""
 
     @abstractmethod
-    def body(self, contents: Sequence[Content], role: Role | None) -> dict[str, Any]:
-        """The JSON of a request."""
+    def body(self, contents: Sequence[Content], prompt_type: PromptType | None) -> dict[str, Any]:
+        """Write the JSON of a request."""
 
     @abstractmethod
-    def vectors(self, reply: Any) -> list[list[float]]:
-        """The embeddings of an answer, in the order of the request. A malformed one may raise whatever it likes."""
+    def vectors(self, response: Any) -> list[list[float]]:
+        """Read the embeddings of an answer, in the order of the request. A malformed one may raise anything."""
 
     @abstractmethod
-    def usage(self, reply: Any) -> Usage | None:
-        """What the service counted, or None when it does not say."""
+    def usage(self, response: Any) -> Usage | None:
+        """Read what the service counted, or None when it does not say."""
 
     @abstractmethod
-    def failure(self, status: int, reply: Any) -> Failure:
-        """What an answer that is not 200 means; `reply` is None when it is not JSON."""
+    def failure(self, status: int, response: Any) -> Failure:
+        """Read an answer that is not 200; `response` is None when it is not JSON."""

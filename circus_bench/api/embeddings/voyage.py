@@ -1,18 +1,19 @@
-"""Voyage multimodal 3.5, through the API of Voyage AI.
+"""Embed with Voyage multimodal 3.5, through the API of Voyage AI.
 
 Facts, read in August to November 2026:
 
 - Protocol: `POST /v1/multimodalembeddings`, key as a bearer token; `data[].embedding` with `index`, `usage` with
   `text_tokens` and `image_pixels`, errors in `detail` (docs.voyageai.com/reference/multimodal-embeddings-api;
   voyage-ai/voyageai-python). Keys that begin with `al-` belong to ai.mongodb.com (there, `voyageai/util.py`).
-- Limits: 1,000 inputs and 320,000 tokens a request, 32,000 an input, 16 million pixels and 20 MB an image; other models
-  of the vendor refuse 120,000 tokens a request (embeddings-benchmark/mteb#1098), so requests stay below that.
+- Limits: 1,000 inputs and 320,000 tokens per request, 32,000 per input, 16 million pixels and 20 MB per image; other
+  models of the vendor refuse 120,000 tokens per request (embeddings-benchmark/mteb#1098), so requests stay below that.
 - Tokens: 560 pixels are one; an image counts as at least 50,000 and at most 2 million pixels.
 - Prompt: the service puts its own before the input, by `input_type` `query` or `document`. Instruction and text come
   before the image (matteoattimonelli/CIRCUS, `retrievers/voyage_multimodal_35_retriever.py`). That adapter puts a zero
   vector where an image was refused; here it is an error. `truncation` is off: what does not fit is refused, not cut.
-- Price: $0.12 a million text tokens, $0.60 a billion pixels; the free share of an account is not considered.
-- Pace: 2,000 requests and 2 million tokens a minute in the lowest paid tier (docs.voyageai.com/docs/rate-limits).
+- Price: $0.12 per million text tokens, $0.60 per billion pixels; the free share of an account is not considered.
+- Rate limit: 2,000 requests and 2 million tokens per minute in the lowest paid tier
+  (docs.voyageai.com/docs/rate-limits).
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from circus_bench.api.embeddings.vendor import Content, Failure, Limits, Role, Vendor
+from circus_bench.api.embeddings.vendor import Content, Failure, Limits, Vendor
 from circus_bench.api.runtime import Price, Secret, Usage
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
+    from mteb.types import PromptType
 
 NAME = "voyageai/voyage-multimodal-3.5"
 
 _DIMENSIONS = 1024
-_PIXELS_A_TOKEN = 560
+_PIXELS_PER_TOKEN = 560
 _FEWEST_PIXELS, _MOST_PIXELS = 50_000, 2_000_000
-_CHARACTERS_A_TOKEN = 2  # English has about four; an estimate must not be too low
+_CHARACTERS_PER_TOKEN = 2  # English has about four; an estimate must not be too low
 _PROMPT_TOKENS = 16  # of the service's own prompt
 
 _LIMITS = Limits(
@@ -54,70 +56,72 @@ _PRICE = Price(
 
 
 @dataclass(frozen=True)
-class Voyage(Vendor):
+class VoyageEmbedding(Vendor):
     """A multimodal model of Voyage AI."""
 
     def base_url(self, key: Secret) -> str:
-        """Voyage's own address, or MongoDB's for its keys."""
+        """Return Voyage's own address, or MongoDB's for its keys."""
         return "https://ai.mongodb.com" if key.reveal().startswith("al-") else "https://api.voyageai.com"
 
     def path(self) -> str:
-        """The method that embeds multimodal inputs."""
+        """Return the path of the method that embeds multimodal inputs."""
         return "/v1/multimodalembeddings"
 
     def header(self, key: Secret) -> tuple[str, str]:
-        """A bearer token."""
+        """Return a bearer token."""
         return "Authorization", f"Bearer {key.reveal()}"
 
-    def prompt(self, text: str, role: Role | None) -> str:  # noqa: ARG002
-        """The text as it is; the service adds its prompt."""
+    def prompt(self, text: str, prompt_type: PromptType | None) -> str:  # noqa: ARG002
+        """Write the text as it is; the service adds its prompt."""
         return text
 
-    def told_role(self, role: Role | None) -> Role | None:
-        """`input_type`."""
-        return role
+    def request_prompt_type(self, prompt_type: PromptType | None) -> PromptType | None:
+        """Return the `input_type`."""
+        return prompt_type
 
     def estimate(self, text: str | None, size: tuple[int, int] | None) -> Usage:
-        """Tokens of the text by its length; pixels as they are charged."""
+        """Estimate tokens of the text by its length; pixels as they are charged."""
         pixels = min(max(size[0] * size[1], _FEWEST_PIXELS), _MOST_PIXELS) if size else 0
-        return {"text_tokens": -(-len(text or "") // _CHARACTERS_A_TOKEN) + _PROMPT_TOKENS, "pixels": pixels}
+        return {"text_tokens": -(-len(text or "") // _CHARACTERS_PER_TOKEN) + _PROMPT_TOKENS, "pixels": pixels}
 
     def tokens(self, usage: Usage) -> float:
-        """Text tokens, and one token every 560 pixels."""
-        return usage["text_tokens"] + usage["pixels"] / _PIXELS_A_TOKEN
+        """Count text tokens, and one token every 560 pixels."""
+        return usage["text_tokens"] + usage["pixels"] / _PIXELS_PER_TOKEN
 
-    def body(self, contents: Sequence[Content], role: Role | None) -> dict[str, Any]:
-        """One input a content."""
+    def body(self, contents: Sequence[Content], prompt_type: PromptType | None) -> dict[str, Any]:
+        """Write one input per content."""
         return {
             "inputs": [{"content": _segments(content)} for content in contents],
             "model": self.name.partition("/")[2],
-            "input_type": role,
+            "input_type": prompt_type,
             "truncation": False,
             "output_dimension": self.dimensions,
         }
 
-    def vectors(self, reply: Any) -> list[list[float]]:
-        """`data[].embedding`, by `index`."""
-        rows = sorted(reply["data"], key=lambda row: int(row["index"]))
+    def vectors(self, response: Any) -> list[list[float]]:
+        """Read `data[].embedding`, by `index`."""
+        rows = sorted(response["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(len(rows))):
             raise ValueError(f"indices {[row['index'] for row in rows][:5]}")
         return [row["embedding"] for row in rows]
 
-    def usage(self, reply: Any) -> Usage | None:
-        """`usage`, with text and pixels apart as they are charged."""
-        usage = reply.get("usage", {})
+    def usage(self, response: Any) -> Usage | None:
+        """Read `usage`, with text and pixels apart as they are charged."""
+        usage = response.get("usage", {})
         if "text_tokens" not in usage or "image_pixels" not in usage:
             return None
         return {"text_tokens": usage["text_tokens"], "pixels": usage["image_pixels"]}
 
-    def failure(self, status: int, reply: Any) -> Failure:
-        """`detail`."""
-        return Failure(str(reply["detail"]) if isinstance(reply, Mapping) and "detail" in reply else f"status {status}")
+    def failure(self, status: int, response: Any) -> Failure:
+        """Read `detail`."""
+        return Failure(
+            str(response["detail"]) if isinstance(response, Mapping) and "detail" in response else f"status {status}"
+        )
 
 
-def vendor(name: str = NAME) -> Voyage:
-    """The vendor's side of the model."""
-    return Voyage(
+def vendor(name: str = NAME) -> VoyageEmbedding:
+    """Describe the vendor's side of the model."""
+    return VoyageEmbedding(
         name=name,
         revision="1",
         dimensions=_DIMENSIONS,
@@ -136,13 +140,10 @@ def load(model_name: str, revision: str | None = None, **kwargs: Any) -> Any:  #
 
 
 def metas() -> list[ModelMeta]:
-    """The model as mteb knows it."""
-    from circus_bench.api.embeddings.metas import api_meta
-
+    """Describe the model to mteb."""
     return [
-        api_meta(
+        vendor().describe(
             load,
-            vendor(),
             release_date="2026-01-15",
             max_tokens=32_000,
             reference="https://docs.voyageai.com/docs/multimodal-embeddings",

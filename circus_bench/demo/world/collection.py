@@ -1,8 +1,8 @@
-"""The collection of the embedded world: drawn pictures, and what each of them shows.
+"""Generate the synthetic world's collection: drawn images, and the content of each.
 
 Example:
-    >>> world = make_world(seed=1, views=2, things=("padlock", "key"))
-    >>> sorted(picture.thing for picture in world.pictures.values())
+    >>> world = make_world(seed=1, views=2, objects=("padlock", "key"))
+    >>> sorted(content.subject for content in world.contents.values())
     ['key', 'key', 'padlock', 'padlock']
 """
 
@@ -14,33 +14,33 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from circus_bench.demo.world.drawing import BACKGROUNDS, COLOURS, PLACES, SIZES, Look, draw
-from circus_bench.demo.world.objects import THINGS
+from circus_bench.demo.world.drawing import BACKGROUNDS, COLORS, PLACES, SIZES, Appearance, draw
+from circus_bench.demo.world.objects import OBJECTS
 from circus_bench.errors import CircusError
-from circus_bench.validation.hash_order import fraction, shuffled
+from circus_bench.validation.hash_order import hash_shuffle, hash_uniform
 
 GENERATOR_VERSION = 1
 _STAGES = tuple(itertools.product(SIZES, PLACES, BACKGROUNDS))
 MAX_VIEWS = len(_STAGES)
-"""Pictures of one thing that differ in more than its colour, so that no two of them can be equal."""
+"""Images of one object that differ in more than its color, so that no two of them can be equal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What an image shows.
+class ImageContent:
+    """Content of a synthetic image.
 
     Attributes:
-        thing: name of the thing.
-        look: how it is shown.
+        subject: name of the object that it shows.
+        look: the object's appearance.
     """
 
-    thing: str
-    look: Look
+    subject: str
+    look: Appearance
 
     @property
     def caption(self) -> str:
-        """What is to be seen, in a sentence."""
-        return caption(self.thing, self.look)
+        """The content in a sentence."""
+        return caption(self.subject, self.look)
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ class World:
 
     Attributes:
         seed: that it was made from.
-        pictures: image id to what it shows, by id.
+        contents: image id to its content, by id.
         images: image id to the bytes of its file.
     """
 
     seed: int
-    pictures: Mapping[str, Picture]
+    contents: Mapping[str, ImageContent]
     images: Mapping[str, bytes]
 
     @cached_property
     def showing(self) -> Mapping[str, frozenset[str]]:
-        """Thing to the images that show it."""
+        """Name of each object to the images that show it."""
         found: dict[str, set[str]] = {}
-        for image, picture in self.pictures.items():
-            found.setdefault(picture.thing, set()).add(image)
-        return {thing: frozenset(images) for thing, images in found.items()}
+        for image, content in self.contents.items():
+            found.setdefault(content.subject, set()).add(image)
+        return {subject: frozenset(images) for subject, images in found.items()}
 
     @cached_property
     def by_digest(self) -> Mapping[str, str]:
@@ -72,54 +72,55 @@ class World:
 
 
 def make_world(
-    seed: int = 0, views: int = 8, *, fewest: int | None = None, things: Collection[str] | None = None
+    seed: int = 0, views: int = 8, *, fewest: int | None = None, objects: Collection[str] | None = None
 ) -> World:
     """Draw the collection. The same arguments give the same bytes.
 
     Args:
-        seed: of the looks, and of which id stands for which picture.
-        views: pictures of each thing.
-        fewest: draw the number of pictures of each thing, from this one to `views`.
-        things: names of the things; all by default.
+        seed: of the appearances, and of the assignment of ids.
+        views: images per object.
+        fewest: draw the number of images of each object at random, from this one to `views`.
+        objects: names of the objects; all by default.
 
     Raises:
-        CircusError: a thing is unknown, or there are not that many different pictures of one.
+        CircusError: an object is unknown, or there are not that many different images of one.
     """
-    names = list(THINGS if things is None else dict.fromkeys(things))
-    if unknown := [name for name in names if name not in THINGS]:
-        raise CircusError(f"the embedded world has no things {unknown}; it has {', '.join(THINGS)}")
+    names = list(OBJECTS if objects is None else dict.fromkeys(objects))
+    if unknown := [name for name in names if name not in OBJECTS]:
+        raise CircusError(f"the synthetic world has no objects {unknown}; it has {', '.join(OBJECTS)}")
     least = views if fewest is None else fewest
     if not 1 <= least <= views <= MAX_VIEWS or not names:
         raise CircusError(
-            f"a world needs a thing and 1 to {MAX_VIEWS} views of each, not {len(names)} things and {least} to {views}"
+            f"a world needs an object and 1 to {MAX_VIEWS} views of each, not {len(names)} objects and {least} to "
+            f"{views}"
         )
-    counts = {name: least + int(fraction(seed, "views", name) * (views - least + 1)) for name in names}
-    drawn = [Picture(name, look) for name in names for look in _looks(seed, name, counts[name])]
-    places = shuffled((str(place) for place in range(len(drawn))), seed, "ids")
-    pictures = {f"image-{number:04d}": drawn[int(place)] for number, place in enumerate(places)}
-    images = {image: draw(THINGS[picture.thing], picture.look) for image, picture in pictures.items()}
-    return World(seed, pictures, images)
+    counts = {name: least + int(hash_uniform(seed, "views", name) * (views - least + 1)) for name in names}
+    drawn = [ImageContent(name, look) for name in names for look in _looks(seed, name, counts[name])]
+    places = hash_shuffle((str(place) for place in range(len(drawn))), seed, "ids")
+    contents = {f"image-{number:04d}": drawn[int(place)] for number, place in enumerate(places)}
+    images = {image: draw(OBJECTS[content.subject], content.look) for image, content in contents.items()}
+    return World(seed, contents, images)
 
 
-def caption(thing: str, look: Look) -> str:
-    """A sentence that says what a picture shows.
+def caption(subject: str, look: Appearance) -> str:
+    """Describe an image in a sentence.
 
     Example:
-        >>> caption("padlock", Look("red", "small", "left", "blue", False))
+        >>> caption("padlock", Appearance("red", "small", "left", "blue", False))
         'A small picture of a padlock with red parts, in front of a blue wall.'
     """
-    coloured = f" with {look.colour} parts" if THINGS[thing].is_coloured else ""
-    return f"A {look.size} picture of {THINGS[thing].words}{coloured}, in front of a {look.background} wall."
+    colored = f" with {look.color} parts" if OBJECTS[subject].is_colored else ""
+    return f"A {look.size} picture of {OBJECTS[subject].words}{colored}, in front of a {look.background} wall."
 
 
-def _looks(seed: int, thing: str, views: int) -> list[Look]:
-    chosen = shuffled((str(place) for place in range(len(_STAGES))), seed, "looks", thing)[:views]
-    colours = list(COLOURS)
+def _looks(seed: int, subject: str, views: int) -> list[Appearance]:
+    chosen = hash_shuffle((str(place) for place in range(len(_STAGES))), seed, "looks", subject)[:views]
+    colors = list(COLORS)
     return [
-        Look(
-            colours[int(fraction(seed, "colour", thing, place) * len(colours))],
+        Appearance(
+            colors[int(hash_uniform(seed, "colour", subject, place) * len(colors))],
             *_STAGES[int(place)],
-            mirrored=fraction(seed, "mirrored", thing, place) < 0.5,
+            mirrored=hash_uniform(seed, "mirrored", subject, place) < 0.5,
         )
         for place in chosen
     ]

@@ -1,7 +1,7 @@
-"""A small language of drawings: things as lists of marks, and pictures that show one of them.
+"""Draw synthetic images of everyday objects, each described as a list of marks.
 
-Marks lie in a square from -1 to 1, y pointing down. A fill is a name of `PAINT`, or `main` or `dark` for the colour
-that a picture chooses.
+Marks lie in a square from -1 to 1, y pointing down. A fill is a name of `PAINT`, or `main` or `dark` for the color of
+the object's appearance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAINT = {
     "cloud": (150, 160, 176),
     "glass": (196, 226, 236),
 }
-COLOURS = {
+COLORS = {
     "red": (200, 52, 48),
     "blue": (56, 96, 196),
     "green": (52, 140, 78),
@@ -56,11 +56,11 @@ BACKGROUNDS = {
     "green": ((208, 230, 204), (166, 196, 160)),
     "grey": ((206, 208, 212), (170, 172, 178)),
 }
-"""Colours of the wall and the floor."""
+"""Colors of the wall and the floor."""
 SIZES = {"small": 0.31, "large": 0.42}
-"""Half the side of a thing's square, as a share of the picture's side."""
+"""Half the side of an object's square, as a share of the image's side."""
 PLACES = {"left": -0.08, "middle": 0.0, "right": 0.08}
-"""Where the thing stands, from the middle, as a share of the picture's side."""
+"""Horizontal position of the object, from the middle, as a share of the image's side."""
 
 
 class Mark(NamedTuple):
@@ -68,7 +68,7 @@ class Mark(NamedTuple):
 
     Attributes:
         shape: oval, box, poly, line or arc.
-        fill: of the area, or of the stroke of a line or an arc.
+        fill: of the area, or of the stroke of a line or arc.
         points: x, y, x, y, ...; two corners for an oval, a box and an arc.
         width: of a stroke; the radius of a box's corners.
         start: of an arc, in degrees clockwise from the right; `end` likewise.
@@ -82,10 +82,10 @@ class Mark(NamedTuple):
     end: float = 360.0
 
 
-class Look(NamedTuple):
-    """How a picture shows its thing: names of COLOURS, SIZES, PLACES and BACKGROUNDS, and whether it is mirrored."""
+class Appearance(NamedTuple):
+    """Appearance of an object: names of COLORS, SIZES, PLACES and BACKGROUNDS, and whether the image is mirrored."""
 
-    colour: str
+    color: str
     size: str
     place: str
     background: str
@@ -93,8 +93,8 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """Something that can be drawn.
+class DrawnObject:
+    """Object that can be drawn.
 
     Attributes:
         name: such as `padlock`.
@@ -107,50 +107,50 @@ class Thing:
     marks: tuple[Mark, ...]
 
     @property
-    def is_coloured(self) -> bool:
-        """Whether a picture's colour shows."""
+    def is_colored(self) -> bool:
+        """Tell whether the color of its appearance shows."""
         return any(mark.fill in {"main", "dark"} for mark in self.marks)
 
 
 def oval(fill: str, x: float, y: float, rx: float, ry: float | None = None) -> Mark:
-    """An ellipse; a circle without `ry`."""
+    """Make an ellipse; a circle without `ry`."""
     ry = rx if ry is None else ry
     return Mark("oval", fill, (x - rx, y - ry, x + rx, y + ry))
 
 
 def box(fill: str, left: float, top: float, right: float, bottom: float, corner: float = 0.0) -> Mark:
-    """A rectangle, its corners rounded."""
+    """Make a rectangle with rounded corners."""
     return Mark("box", fill, (left, top, right, bottom), corner)
 
 
 def poly(fill: str, *points: float) -> Mark:
-    """A filled polygon."""
+    """Make a filled polygon."""
     return Mark("poly", fill, points)
 
 
 def line(fill: str, width: float, *points: float) -> Mark:
-    """A stroke with round joints."""
+    """Make a stroke with round joints."""
     return Mark("line", fill, points, width)
 
 
 def arc(fill: str, width: float, x: float, y: float, rx: float, ry: float, start: float, end: float) -> Mark:
-    """A piece of an ellipse's outline."""
+    """Make a piece of an ellipse's outline."""
     return Mark("arc", fill, (x - rx, y - ry, x + rx, y + ry), width, start, end)
 
 
-def draw(thing: Thing, look: Look) -> bytes:
-    """Draw a picture; the same arguments give the same PNG file."""
+def draw(subject: DrawnObject, look: Appearance) -> bytes:
+    """Draw an image; the same arguments give the same PNG file."""
     side = SIDE * _OVERSAMPLING
     wall, floor = BACKGROUNDS[look.background]
     image = Image.new("RGB", (side, side), wall)
     canvas = ImageDraw.Draw(image)
     canvas.rectangle((0, round(side * _HORIZON), side, side), fill=floor)
-    main = COLOURS[look.colour]
+    main = COLORS[look.color]
     paint = {**PAINT, "main": main, "dark": tuple(round(part * _SHADE) for part in main)}
     half = side * SIZES[look.size]
     # What lies below the middle line of a mirrored picture still lies below it; only left and right change.
     middle = side * (0.5 + PLACES[look.place] * (-1 if look.mirrored else 1))
-    for mark in thing.marks:
+    for mark in subject.marks:
         _put(canvas, mark, paint, (middle, side / 2), half)
     if look.mirrored:
         image = ImageOps.mirror(image)
@@ -163,12 +163,12 @@ def _put(
     canvas: ImageDraw.ImageDraw,
     mark: Mark,
     paint: dict[str, tuple[int, ...]],
-    centre: tuple[float, float],
+    center: tuple[float, float],
     half: float,
 ) -> None:
     fill = paint[mark.fill]
     points = [
-        (centre[0] + x * half, centre[1] + y * half) for x, y in zip(mark.points[::2], mark.points[1::2], strict=True)
+        (center[0] + x * half, center[1] + y * half) for x, y in zip(mark.points[::2], mark.points[1::2], strict=True)
     ]
     width = max(1, round(mark.width * half))
     if mark.shape == "oval":

@@ -1,7 +1,7 @@
-"""Encoders of the embedded world: symbolic ones, whose weakness can be set, in place of trained models.
+"""Encode the synthetic world with symbolic encoders of set weakness, in place of trained models.
 
-An image of the visual index has a direction of the thing that it shows, bent towards its colours and by noise; a text
-has the direction of the things that it names. The text index knows words only.
+An image of the visual index has the direction of the object that it shows, bent toward its colors and by noise; a text
+has the direction of the objects that it names. The text index knows words only.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.demo.world.collection import World
-from circus_bench.demo.world.objects import THINGS
+from circus_bench.demo.world.objects import OBJECTS
 from circus_bench.errors import EmbeddingError
-from circus_bench.rmir.embedders import Floats, Role
-from circus_bench.validation.hash_order import fraction, shuffled
+from circus_bench.rmir.embedders import Floats, PromptRole
+from circus_bench.validation.hash_order import hash_shuffle, hash_uniform
 
 DIM = 64
-_LOOK = 0.35  # how far colours and background bend a picture's direction
+_LOOK = 0.35  # length of the part that colors and background add to an image's direction
 _STOP_WORDS = {"a", "an", "the", "of", "in", "to", "with", "front", "picture", "parts"}
 
 
 class VisualEncoder:
-    """Encodes images, and texts that name things, into one space.
+    """Encode images, and texts that name objects, into one space.
 
     Args:
-        world: tells what an image shows.
-        noise: length of the random part of an image's vector; that of its thing has length 1.
-        mistaken: chance that an image is encoded as if it showed another thing.
+        world: the ground truth.
+        noise: length of the random part of an image's vector; that of its object has length 1.
+        mistaken: chance that an image is encoded as if it showed another object.
         seed: of directions, noise and mistakes.
     """
 
@@ -42,29 +42,29 @@ class VisualEncoder:
         self._seed = seed
 
     def images(self, files: Sequence[bytes]) -> Floats:
-        """See `Embedder`.
+        """See `EmbedderProtocol`.
 
         Raises:
             EmbeddingError: an image is none of this world.
         """
         return np.stack([self._image(hashlib.sha256(file).hexdigest()) for file in files]).astype(np.float32)
 
-    def texts(self, texts: Sequence[str], *, role: Role) -> Floats:  # noqa: ARG002
-        """See `Embedder`."""
+    def texts(self, texts: Sequence[str], *, role: PromptRole) -> Floats:  # noqa: ARG002
+        """See `EmbedderProtocol`."""
         return np.stack([self._text(text) for text in texts]).astype(np.float32)
 
     def _image(self, digest: str) -> NDArray[np.float64]:
         image = self._world.by_digest.get(digest)
         if image is None:
             raise EmbeddingError(f"the embedded world has no image of the digest {digest}")
-        picture = self._world.pictures[image]
-        thing = picture.thing
-        if self._mistaken and fraction(self._seed, "mistaken", image) < self._mistaken:
-            others = [name for name in self._world.showing if name != thing] or [thing]
-            thing = shuffled(others, self._seed, "mistaken for", image)[0]
-        look = direction(self._seed, picture.look.colour) + direction(self._seed, picture.look.background)
+        content = self._world.contents[image]
+        subject = content.subject
+        if self._mistaken and hash_uniform(self._seed, "mistaken", image) < self._mistaken:
+            others = [name for name in self._world.showing if name != subject] or [subject]
+            subject = hash_shuffle(others, self._seed, "mistaken for", image)[0]
+        look = direction(self._seed, content.look.color) + direction(self._seed, content.look.background)
         noise = self._noise * direction(self._seed, "noise", image)
-        shown: NDArray[np.float64] = direction(self._seed, "thing", thing) + _LOOK * look / np.sqrt(2) + noise
+        shown: NDArray[np.float64] = direction(self._seed, "thing", subject) + _LOOK * look / np.sqrt(2) + noise
         return shown
 
     def _text(self, text: str) -> NDArray[np.float64]:
@@ -75,10 +75,10 @@ class VisualEncoder:
 
 
 class WordEncoder:
-    """Encodes a text as the sum of its words' directions.
+    """Encode a text as the sum of its words' directions.
 
     Args:
-        unknown: chance of a word to be one that the encoder does not know.
+        unknown: chance that the encoder does not know a word.
         seed: of the directions and of the unknown words.
     """
 
@@ -87,15 +87,15 @@ class WordEncoder:
         self._seed = seed
 
     def images(self, files: Sequence[bytes]) -> Floats:
-        """See `Embedder`.
+        """See `EmbedderProtocol`.
 
         Raises:
             EmbeddingError: always, for this encoder reads texts only.
         """
         raise EmbeddingError(f"the word encoder reads texts only, and was given {len(files):,} images")
 
-    def texts(self, texts: Sequence[str], *, role: Role) -> Floats:  # noqa: ARG002
-        """See `Embedder`."""
+    def texts(self, texts: Sequence[str], *, role: PromptRole) -> Floats:  # noqa: ARG002
+        """See `EmbedderProtocol`."""
         return np.stack([self._text(text) for text in texts]).astype(np.float32)
 
     def _text(self, text: str) -> NDArray[np.float64]:
@@ -104,12 +104,12 @@ class WordEncoder:
         return 0.1 * direction(self._seed, "any text") + total(direction(self._seed, "word", word) for word in words)
 
     def _knows(self, word: str) -> bool:
-        return not self._unknown or fraction(self._seed, "unknown", word) >= self._unknown
+        return not self._unknown or hash_uniform(self._seed, "unknown", word) >= self._unknown
 
 
 @functools.lru_cache(maxsize=20_000)
 def direction(*key: object) -> NDArray[np.float64]:
-    """A random unit vector that follows from a key: float64 [DIM], not to be written to."""
+    """Return a random unit vector that follows from a key: float64 [DIM], read-only."""
     seed = int.from_bytes(hashlib.sha256("\0".join(map(str, key)).encode()).digest()[:8])
     vector: NDArray[np.float64] = np.random.default_rng(seed).standard_normal(DIM)
     vector /= np.linalg.norm(vector)
@@ -118,13 +118,13 @@ def direction(*key: object) -> NDArray[np.float64]:
 
 
 def total(vectors: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The sum of some vectors, of none a vector of zeros: float64 [DIM]."""
+    """Sum vectors, none to a vector of zeros: float64 [DIM]."""
     return functools.reduce(np.add, vectors, np.zeros(DIM))
 
 
 @functools.cache
 def _by_words() -> dict[str, str]:
-    return {thing.words: name for name, thing in THINGS.items()}
+    return {subject.words: name for name, subject in OBJECTS.items()}
 
 
 @functools.cache

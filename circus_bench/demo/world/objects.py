@@ -1,7 +1,7 @@
-"""The things of the world, as drawings that a person recognises.
+"""Define the objects of the synthetic world, as drawings that a person recognizes.
 
 Example:
-    >>> THINGS["padlock"].words, THINGS["padlock"].is_coloured, THINGS["frog"].is_coloured
+    >>> OBJECTS["padlock"].words, OBJECTS["padlock"].is_colored, OBJECTS["frog"].is_colored
     ('a padlock', True, False)
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 
-from circus_bench.demo.world.drawing import Mark, Thing, arc, box, line, oval, poly
+from circus_bench.demo.world.drawing import DrawnObject, Mark, arc, box, line, oval, poly
 
 
 def _around(count: int, radius: float, *, turn: float = 0.0) -> list[tuple[float, float]]:
-    """Points on a circle around the middle, from the right, clockwise."""
+    """Return points on a circle around the middle, from the right, clockwise."""
     angles = [2 * math.pi * n / count + turn for n in range(count)]
     return [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
 
 
 def _teeth(left: float, right: float, y: float, height: float, count: int) -> tuple[float, ...]:
-    """The points of a row of teeth along a horizontal edge."""
+    """Return the points of a row of teeth along a horizontal edge."""
     step = (right - left) / count
     rows = [(left + n * step, y, left + (n + 0.5) * step, y + height) for n in range(count)]
     return (*(number for row in rows for number in row), right, y)
@@ -369,5 +369,5 @@ _DRAWINGS: dict[str, tuple[str, list[Mark]]] = {
         oval("black", -0.6, -0.1, 0.06)]),
 }  # fmt: skip
 
-THINGS = {name: Thing(name, words, tuple(marks)) for name, (words, marks) in _DRAWINGS.items()}
-"""Name to thing."""
+OBJECTS = {name: DrawnObject(name, words, tuple(marks)) for name, (words, marks) in _DRAWINGS.items()}
+"""Name to object."""

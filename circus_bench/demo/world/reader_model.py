@@ -1,9 +1,9 @@
-"""A model of the embedded world for its audit: it understands the questions, as far as what it is shown allows.
+"""Encode the synthetic world's queries with a model that understands the questions, for the world's audit.
 
 Trained encoders that are small enough to ship know nothing of padlocks. This one reads the relation off the question
-and the thing off the image. Shown the text alone it can only guess among the relation's answers, unless the question
-gives the thing away; shown the image alone it looks for like images. What an audit finds with it follows from the
-benchmark, not from luck.
+and the object off the image. Given the text alone it can only guess among the relation's answers, unless the question
+gives the object away; given the image alone it retrieves similar images. So what an audit finds with it follows from
+the benchmark, not from luck.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from mteb.types import BatchedInput
     from torch.utils.data import DataLoader
 
-_INPUT = 0.3  # how much of the thing shown stays in a query that asks for another
+_INPUT = 0.3  # weight of the input image's object in a query that asks for another
 
 
-class Reader:
-    """An encoder behind mteb's interface.
+class ReaderModel:
+    """Encoder that understands the synthetic world, behind mteb's interface.
 
     Args:
-        world: tells what an image shows.
+        world: the ground truth.
         noise: length of the random part of a vector.
         seed: of directions and noise.
     """
@@ -42,8 +42,8 @@ class Reader:
         self.mteb_model_meta = SimpleNamespace(name="circus-bench/world-reader", revision=revision)
         self._noise = noise
         self._seed = seed
-        self._thing_of = {
-            digest(decode(data).image): world.pictures[image].thing for image, data in world.images.items()
+        self._subject_of = {
+            digest(decode(data).image): world.contents[image].subject for image, data in world.images.items()
         }
 
     def encode(self, inputs: DataLoader[BatchedInput], **_: Any) -> Floats:
@@ -61,10 +61,10 @@ class Reader:
                 rows.append(self._vector(of_image, str(texts[position]) if texts else ""))
         return np.stack(rows).astype(np.float32)
 
-    def _vector(self, picture: str, text: str) -> NDArray[np.float64]:
-        thing = self._thing_of.get(picture, "")
-        noise = self._noise * direction(self._seed, "reader", picture, text)
-        shown = self._of(thing) if thing else np.zeros_like(noise)
+    def _vector(self, picture_digest: str, text: str) -> NDArray[np.float64]:
+        subject = self._subject_of.get(picture_digest, "")
+        noise = self._noise * direction(self._seed, "reader", picture_digest, text)
+        shown = self._of(subject) if subject else np.zeros_like(noise)
         if not text:
             return shown + noise
         try:
@@ -72,9 +72,9 @@ class Reader:
         except CircusError:  # a text of another world says nothing
             return shown + noise + direction(self._seed, "text", text)
         # Without the image any answer of the relation is as likely as the next one.
-        wanted = meaning.answers(thing) or frozenset(meaning.relation.pairs.values())
+        wanted = meaning.answers(subject) or frozenset(meaning.relation.pairs.values())
         answers = total(self._of(answer) for answer in sorted(wanted))
         return answers / np.linalg.norm(answers) + _INPUT * shown + noise
 
-    def _of(self, thing: str) -> NDArray[np.float64]:
-        return direction(self._seed, "thing", thing)
+    def _of(self, subject: str) -> NDArray[np.float64]:
+        return direction(self._seed, "thing", subject)

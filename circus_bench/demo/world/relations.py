@@ -1,8 +1,8 @@
-"""What the things of the world have to do with each other, and the questions that ask for it.
+"""Define the relations between the synthetic world's objects, and the questions about them.
 
-A relation leads from a thing to one other thing. Its question does not name the thing that it is about, so that nobody
-can answer it without the image: "What opens this?" is answered by a key or by a corkscrew. Three flawed wordings of the
-same question each break one constraint of the pipeline.
+A relation leads from an object to one other object. Its question does not name the object that it is about, so that
+nobody can answer it without the image: "What opens this?" is answered by a key or by a corkscrew. Three flawed wordings
+of the same question each break one constraint of the pipeline.
 
 Example:
     >>> meaning = meaning_of("... What opens this? ...")
@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from circus_bench.demo.world.objects import THINGS
+from circus_bench.demo.world.objects import OBJECTS
 from circus_bench.errors import CircusError
 from circus_bench.rmir.records import Category, Constraint
 
@@ -32,7 +32,7 @@ class Relation:
         name: such as `opens`.
         category: of the reasoning that it takes.
         wording: of its question, with a gap for what it is about.
-        pairs: thing to the thing that answers.
+        pairs: object to the object that answers.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Relation:
 
 
 def _both_ways(pairs: Mapping[str, str]) -> dict[str, str]:
-    return {answer: thing for thing, answer in pairs.items()}
+    return {answer: subject for subject, answer in pairs.items()}
 
 
 _BECOMES = {
@@ -114,12 +114,12 @@ _GAPS = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a question asks for.
+    """Meaning of a question.
 
     Attributes:
         relation: that it is about.
         flaw: the constraint that it breaks, if any.
-        named: the thing that it names where it should point; empty where it names none.
+        named: the object that it names where it should point; empty where it names none.
     """
 
     relation: Relation
@@ -129,14 +129,14 @@ class Meaning:
     @property
     def text(self) -> str:
         """The question."""
-        return self.relation.wording.format(THINGS[self.named].words if self.named else self._gap)
+        return self.relation.wording.format(OBJECTS[self.named].words if self.named else self._gap)
 
     @property
     def _gap(self) -> str:
         return _PLAIN if self.flaw is None else _GAPS[self.flaw]
 
-    def answers(self, thing: str) -> frozenset[str]:
-        """The things that answer it, asked about an image of a thing.
+    def answers(self, subject: str) -> frozenset[str]:
+        """Return the objects that answer it, asked about an image of an object.
 
         A question that takes too many steps has no answer, one that is too broad has all of the relation's.
         """
@@ -144,23 +144,23 @@ class Meaning:
             return frozenset()
         if self.flaw is Constraint.UNIQUE:
             return frozenset(self.relation.pairs.values())
-        answer = self.relation.pairs.get(self.named or thing)
+        answer = self.relation.pairs.get(self.named or subject)
         return frozenset({answer} if answer else ())
 
 
-def ask(relation: Relation, thing: str, *, flaw: Constraint | None = None) -> Meaning:
-    """The question of a relation about an image of a thing, with a flaw if wanted."""
-    return Meaning(relation, flaw, named=thing if flaw is Constraint.MULTIMODAL else "")
+def make_question(relation: Relation, subject: str, *, flaw: Constraint | None = None) -> Meaning:
+    """Make the question of a relation about an image of an object, with a flaw if wanted."""
+    return Meaning(relation, flaw, named=subject if flaw is Constraint.MULTIMODAL else "")
 
 
-def relations_of(thing: str, category: Category) -> list[Relation]:
-    """The relations of a category that lead on from a thing."""
-    return [relation for relation in RELATIONS if relation.category is category and thing in relation.pairs]
+def relations_of(subject: str, category: Category) -> list[Relation]:
+    """List the relations of a category that lead on from an object."""
+    return [relation for relation in RELATIONS if relation.category is category and subject in relation.pairs]
 
 
 @functools.lru_cache(maxsize=10_000)
 def meaning_of(text: str) -> Meaning:
-    """What the question in a text asks for.
+    """Parse the question in a text.
 
     Args:
         text: a question, or a prompt that holds one.
@@ -169,16 +169,16 @@ def meaning_of(text: str) -> Meaning:
         CircusError: the text holds no question of this world.
     """
     if not (found := _pattern().search(text)):
-        raise CircusError(f"the embedded world has no such question: {text[:200]!r}")
+        raise CircusError(f"the synthetic world has no such question: {text[:200]!r}")
     return _meanings()[found.group()]
 
 
 @functools.cache
 def _meanings() -> dict[str, Meaning]:
     every = [
-        ask(relation, thing, flaw=flaw)
+        make_question(relation, subject, flaw=flaw)
         for relation in RELATIONS
-        for thing in relation.pairs
+        for subject in relation.pairs
         for flaw in (None, *Constraint)
     ]
     return {meaning.text: meaning for meaning in every}

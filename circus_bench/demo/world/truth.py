@@ -1,4 +1,4 @@
-"""What is true in the embedded world: every image that answers a question, and the queries of faultless oracles."""
+"""Look up the ground truth of the synthetic world: the images that answer a question, and the flawless queries."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from circus_bench.demo.world.collection import World
-from circus_bench.demo.world.objects import THINGS
-from circus_bench.demo.world.relations import Meaning, ask, meaning_of, relations_of
+from circus_bench.demo.world.objects import OBJECTS
+from circus_bench.demo.world.relations import Meaning, make_question, meaning_of, relations_of
 from circus_bench.rmir.records import Category, Draft
-from circus_bench.validation.hash_order import shuffled
+from circus_bench.validation.hash_order import hash_shuffle
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
-    """A query that the collection holds.
+class GroundTruthQuery:
+    """Flawless query of the collection, with all its positives.
 
     Attributes:
         query: its id, as stage 1 gives it.
@@ -33,20 +33,20 @@ class Planted:
     answers: frozenset[str]
 
 
-def planted_query(world: World, image: str, category: Category) -> Planted | None:
-    """The query of a category about an image; None where nothing in the collection answers one.
+def ground_truth_query(world: World, image: str, category: Category) -> GroundTruthQuery | None:
+    """Return the query of a category about an image, or None where nothing in the collection answers one.
 
-    Of several relations that lead on from the thing shown, one is drawn.
+    Of several relations that lead on from the object shown, one is sampled.
     """
-    thing = world.pictures[image].thing
-    known = {relation.name: relation for relation in relations_of(thing, category)}
-    known = {name: relation for name, relation in known.items() if relation.pairs[thing] in world.showing}
+    subject = world.contents[image].subject
+    known = {relation.name: relation for relation in relations_of(subject, category)}
+    known = {name: relation for name, relation in known.items() if relation.pairs[subject] in world.showing}
     if not known:
         return None
-    relation = known[shuffled(known, world.seed, "relation", image)[0]]
-    meaning = ask(relation, thing)
-    words = THINGS[relation.pairs[thing]].words
-    return Planted(
+    relation = known[hash_shuffle(known, world.seed, "relation", image)[0]]
+    meaning = make_question(relation, subject)
+    words = OBJECTS[relation.pairs[subject]].words
+    return GroundTruthQuery(
         query=f"{image}-{category}",
         image=image,
         category=category,
@@ -56,25 +56,25 @@ def planted_query(world: World, image: str, category: Category) -> Planted | Non
     )
 
 
-def planted(world: World, categories: Iterable[Category] = tuple(Category)) -> dict[str, Planted]:
-    """All queries of the collection, by id."""
+def ground_truth_queries(world: World, categories: Iterable[Category] = tuple(Category)) -> dict[str, GroundTruthQuery]:
+    """Return all flawless queries of the collection, by id."""
     wanted = list(categories)
-    found = [planted_query(world, image, category) for image in world.pictures for category in wanted]
+    found = [ground_truth_query(world, image, category) for image in world.contents for category in wanted]
     return {entry.query: entry for entry in found if entry is not None}
 
 
 def answers_to(world: World, image: str, text: str) -> frozenset[str]:
-    """All images that answer a question about an image, which is never among them.
+    """Return all images that answer a question about an image, which is never among them.
 
     Raises:
         CircusError: the text holds no question of this world.
     """
-    things = meaning_of(text).answers(world.pictures[image].thing)
-    return frozenset[str]().union(*(world.showing.get(thing, frozenset()) for thing in things)) - {image}
+    answers = meaning_of(text).answers(world.contents[image].subject)
+    return frozenset[str]().union(*(world.showing.get(answer, frozenset()) for answer in answers)) - {image}
 
 
-def correct_pairs(world: World, drafts: Iterable[Draft]) -> dict[str, frozenset[str]]:
-    """Query id to all images that answer it.
+def ground_truth_pairs(world: World, drafts: Iterable[Draft]) -> dict[str, frozenset[str]]:
+    """Map each query id to all images that answer it.
 
     Raises:
         CircusError: a draft's text holds no question of this world.

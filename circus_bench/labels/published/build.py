@@ -1,4 +1,4 @@
-"""Makes the files of this folder from the released files, byte for byte the same from the same files.
+"""Make the files of this folder from the released files, byte for byte the same from the same files.
 
 `python -m circus_bench.labels.published.build CIRCUS [--out FOLDER]`, where the folder CIRCUS holds
 `cirr_shortcut_labels.csv`, `circo_audit_full.csv` and `query_indices/`.
@@ -12,35 +12,38 @@ from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
+from circus_bench._typing import StrPath
 from circus_bench.io import write_text
-from circus_bench.labels.formats import read_verdicts
-from circus_bench.labels.labels import PUBLISHED, Verdict, Verdicts
+from circus_bench.labels.formats import load_labels
+from circus_bench.labels.labels import Labels
 from circus_bench.labels.pool import Pool
-from circus_bench.labels.published.origins import ORIGINS, K
+from circus_bench.labels.published import PUBLISHED, PUBLISHED_K
 from circus_bench.labels.published.packing import pack
+from circus_bench.labels.query_label import QueryLabel
 from circus_bench.metrics.shortcut import Label, Shortcut
 
 _LABELS = {"cirr": "cirr_shortcut_labels.csv", "circo": "circo_audit_full.csv"}
 
 
-def gather(folder: Path, name: str) -> Verdicts:
-    """Put the released files on one benchmark together."""
+def merge_released(folder: StrPath, name: str) -> Labels:
+    """Merge the released files on one benchmark."""
+    folder = Path(folder)
     lists = [
         folder / "query_indices" / f"{name}_validated_{part}_query_indices.json" for part in ("solved", "unsolved")
     ]
-    verdicts = reduce(Verdicts.merged, (read_verdicts(path) for path in lists))
+    labels = reduce(Labels.merge, map(load_labels, lists))
     if name in _LABELS:
-        verdicts = read_verdicts(folder / _LABELS[name], benchmark=name).merged(verdicts)
-        details = _details(folder / _LABELS[name], verdicts, k=K)
+        labels = load_labels(folder / _LABELS[name], benchmark=name).merge(labels)
+        details = _details(folder / _LABELS[name], labels)
         # The audit of these two benchmarks covered every shortcut-free query (paper, human audit): who is not among the
         # valid ones was rejected.
         full = {
-            query: _completed(dataclasses.replace(verdict, detail=details.get(query, verdict.detail)))
-            for query, verdict in verdicts.verdicts.items()
+            query: _completed(dataclasses.replace(label, detail=details.get(query, label.detail)))
+            for query, label in labels.by_query.items()
         }
-        verdicts = dataclasses.replace(verdicts, verdicts=full)
-    ordered = dict(sorted(verdicts.verdicts.items(), key=lambda item: int(item[0])))
-    return Verdicts(name, ORIGINS[name], ordered)
+        labels = dataclasses.replace(labels, by_query=full)
+    ordered = dict(sorted(labels.by_query.items(), key=lambda item: int(item[0])))
+    return Labels(name, PUBLISHED[name], ordered)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,21 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     chosen = parser.parse_args(arguments)
     for name in PUBLISHED:
-        write_text(chosen.out / f"{name}.json", pack(gather(chosen.circus, name)))
+        write_text(chosen.out / f"{name}.json", pack(merge_released(chosen.circus, name)))
 
 
-def _completed(verdict: Verdict) -> Verdict:
-    if verdict.label is Label.SHORTCUT or verdict.valid:
-        return verdict
-    return dataclasses.replace(verdict, audited=True, valid=False, stratum=verdict.label)
+def _completed(label: QueryLabel) -> QueryLabel:
+    if label.label is Label.SHORTCUT or label.valid:
+        return label
+    return dataclasses.replace(label, audited=True, valid=False, stratum=label.label)
 
 
-def _details(path: Path, verdicts: Verdicts, *, k: int) -> dict[str, Shortcut]:
-    """Which modality the shortcuts are, where the ranks of all queries are known."""
-    if any(rank is None for verdict in verdicts.verdicts.values() for rank in verdict.best_rank.values()):
+def _details(path: Path, labels: Labels) -> dict[str, Shortcut]:
+    """Tell which modality the shortcuts are, where the ranks of all queries are known."""
+    if any(rank is None for label in labels.by_query.values() for rank in label.best_rank.values()):
         return {}
     pool = Pool.of_best_ranks(path)
-    details = pool.label(k=k).details.tolist()
+    details = pool.label(k=PUBLISHED_K).details.tolist()
     return {query: Shortcut(detail) for query, detail in zip(pool.queries, details, strict=True) if detail}
 
 

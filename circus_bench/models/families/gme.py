@@ -1,4 +1,4 @@
-r"""GME (arXiv:2412.16855), embedders on Qwen2-VL.
+r"""Embed with GME (arXiv:2412.16855), on Qwen2-VL.
 
 Source: `modeling_gme_qwen2vl.py` in Alibaba-NLP/gme-Qwen2-VL-7B-Instruct and -2B-Instruct, and the `gme_inference.py`
 that preceded it.
@@ -23,9 +23,10 @@ default. mteb's loader allows images of 4 image tokens where the authors enlarge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from circus_bench.models.base import Item
+from circus_bench.models.base import PromptInput
+from circus_bench.models.checkpoint import CheckpointOptions
 from circus_bench.models.families.qwen_vl import (
     IMAGE,
     TOKEN_PIXELS,
@@ -35,7 +36,7 @@ from circus_bench.models.families.qwen_vl import (
     chat,
     load_qwen_vl,
 )
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.metas import adapt_meta
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -44,15 +45,15 @@ if TYPE_CHECKING:
 DEFAULT_INSTRUCTION = "You are a helpful assistant."
 
 
-def layout(item: Item) -> str:
-    """The prompt of an item."""
+def prompt_template(item: PromptInput) -> str:
+    """Write the prompt of an item."""
     user = (IMAGE if item.has_image else "") + item.text
     return chat(user, system=item.instruction or DEFAULT_INSTRUCTION) + "<|endoftext|>"
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2VLModel",
-    layout=layout,
+    prompt_template=prompt_template,
     # Alibaba-NLP/gme-Qwen2-VL-7B-Instruct, modeling_gme_qwen2vl.py (GmeQwen2VLConfig, fetch_image)
     min_pixels=256 * TOKEN_PIXELS,
     max_pixels=1280 * TOKEN_PIXELS,
@@ -63,13 +64,13 @@ FAMILY = QwenVLFamily(
 
 
 def metas() -> list[ModelMeta]:
-    """GME in both sizes, as mteb describes them, with our loader."""
+    """Describe GME in both sizes, as mteb does, with our loader."""
     from mteb.models.model_implementations.gme_v_models import gme_qwen2vl_2b, gme_qwen2vl_7b
 
-    ours = {"loader": load, "extra_requirements_groups": None, "output_dtypes": None}
-    return [CircusModelMeta.model_validate({**dict(meta), **ours}) for meta in (gme_qwen2vl_2b, gme_qwen2vl_7b)]
+    changes = {"modalities": ["image", "text"], "output_dtypes": None}
+    return [adapt_meta(meta, load, **changes) for meta in (gme_qwen2vl_2b, gme_qwen2vl_7b)]
 
 
-def load(model_name: str, revision: str | None = None, **kwargs: Any) -> QwenVLEncoder:
-    """Load GME; `circus_bench.models.families.qwen_vl.load_parts` lists the keyword arguments."""
-    return load_qwen_vl(FAMILY, model_name, revision, **kwargs)
+def load(model_name: str, revision: str | None = None, **options: Unpack[CheckpointOptions]) -> QwenVLEncoder:
+    """Load GME; see `circus_bench.models.checkpoint.Checkpoint` for the options."""
+    return load_qwen_vl(FAMILY, model_name, revision, **options)

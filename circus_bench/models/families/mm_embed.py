@@ -1,4 +1,4 @@
-r"""MM-Embed: LLaVA-NeXT's vision tower before the text embedder NV-Embed-v1 (nvidia/MM-Embed, arXiv:2411.02571).
+r"""Embed with MM-Embed (arXiv:2411.02571): LLaVA-NeXT's vision tower before the text embedder NV-Embed-v1.
 
 The code in the repository needs transformers 4.42; ours reads the same checkpoint. Facts and their sources:
 
@@ -16,7 +16,7 @@ The code in the repository needs transformers 4.42; ours reads the same checkpoi
 | gallery document | `<image>\n` |
 
 In the CIRCUS paper's adapter (matteoattimonelli/CIRCUS, retrievers/mmembed_retriever.py) the instruction stands a
-second time before the text, and it is kept in the image-only condition: its numbers are not those of this layout.
+second time before the text, and it is kept in the image-only condition: its numbers are not those of this template.
 
 Not verified, for want of the weights: that a vector equals that of the authors' code. The names in the state dict
 follow from the authors' classes, and each step from the sources above.
@@ -25,12 +25,11 @@ follow from the authors' classes, and each step from the sources above.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from circus_bench.models.base import Embedder, EmbedderFamily, Item, Parts, Pooling
-from circus_bench.models.checkpoint import Checkpoint
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.base import Embedder, EmbedderFamily, LoadedModel, Pooling, PromptInput
+from circus_bench.models.checkpoint import Checkpoint, CheckpointOptions
+from circus_bench.models.metas import describe_model
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +81,7 @@ _TEXT_SIZES = (
 )
 
 
-def layout(item: Item) -> str:
+def prompt_template(item: PromptInput) -> str:
     """Write the prompt of an item, without the tokens that start and end every text."""
     content = f"{IMAGE if item.has_image else ''}{item.text}"
     if not item.is_query:
@@ -91,7 +90,7 @@ def layout(item: Item) -> str:
 
 
 FAMILY = EmbedderFamily(
-    layout=layout,
+    prompt_template=prompt_template,
     image_token="<image>",  # noqa: S106  # a token of a vocabulary
     max_tokens=4096,  # the authors' examples, README.md, cut the text alone at this length
     pooling=Pooling.MEAN,
@@ -102,26 +101,15 @@ class MMEmbedEncoder(Embedder):
     """MM-Embed: images, texts or pairs of both to unit vectors."""
 
     def hidden_states(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Run the model, latent attention included.
-
-        Returns:
-            [items, tokens, dim].
-        """
+        """Run the model, latent attention included."""
         states: torch.Tensor = self.model.latent_attention_model(super().hidden_states(tensors))
         return states
 
-    def pooled_tokens(self, items: Sequence[Item], mask: torch.Tensor) -> torch.Tensor:
-        """Which tokens take part in the mean: what follows the instruction.
+    def pooled_tokens(self, items: Sequence[PromptInput], mask: torch.Tensor) -> torch.Tensor:
+        """Mark the tokens that take part in the mean: what follows the instruction.
 
         The authors count the tokens of `Instruct: INSTRUCTION` with those that start and end a text, so that the line
-        break after the instruction is left out, too.
-
-        Args:
-            items: the rows.
-            mask: 1 for tokens, 0 for padding, on the right, [items, tokens].
-
-        Returns:
-            as `mask`, with 0 for the instruction.
+        break after the instruction is left out, too. Padding is on the right.
         """
         pooled = mask.clone()
         for row, item in enumerate(items):
@@ -129,16 +117,8 @@ class MMEmbedEncoder(Embedder):
                 pooled[row, : len(self.tokenizer(f"{INSTRUCTION}{item.instruction}")["input_ids"])] = 0
         return pooled
 
-    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
-        """Prepare one batch for the model.
-
-        Returns:
-            `input_ids` and `attention_mask` (int64 [items, tokens]); `pixel_values` [images, 3, size, size] if there
-            are images. All on the model's device.
-
-        Raises:
-            EmbeddingError: a text contains the image token.
-        """
+    def tensors(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+        """Prepare one batch for the model, with `pixel_values` [images, 3, size, size] if there are images."""
         tensors = self.padded([self.tokens(item, self.model.image_tokens if item.has_image else 0) for item in items])
         shown = [image.convert("RGB") for image in images if image is not None]
         if shown:
@@ -149,19 +129,14 @@ class MMEmbedEncoder(Embedder):
 def load(
     model_name: str,
     revision: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    path: Path | None = None,
+    **options: Unpack[CheckpointOptions],
 ) -> MMEmbedEncoder:
     """Load MM-Embed.
 
     Args:
         model_name: the repository on the Hub.
         revision: of the repository.
-        device: a GPU when None and there is one.
-        dtype: `bfloat16`, `float16` or `float32`; bfloat16 on a GPU and float32 on a CPU when None.
-        path: a local checkpoint folder to load instead.
+        options: see `Checkpoint`.
 
     Raises:
         FormatError: the checkpoint, or the configuration of the text embedder, is incomplete.
@@ -172,7 +147,7 @@ def load(
 
     from circus_bench.models.families.mm_embed_modeling import MMEmbedModel
 
-    checkpoint = Checkpoint(model_name, revision, path)
+    checkpoint = Checkpoint(model_name, revision, **options)
     config = checkpoint.json("config.json")
     retriever = Checkpoint(config["retriever"], RETRIEVER_REVISION).json("config.json")
     text = {name: value for name, value in retriever["text_config"].items() if name in _TEXT_SIZES}
@@ -183,7 +158,7 @@ def load(
         "latent_attention_config": retriever.get("latent_attention_config"),
     }
     known = {name: config[name] for name in _LLAVA_SIZES if name in config}
-    model = checkpoint.weights(MMEmbedModel, LlavaNextConfig(text_config=text, **known), device=device, dtype=dtype)
+    model = checkpoint.weights(MMEmbedModel, LlavaNextConfig(text_config=text, **known))
     size = model.config.vision_config.image_size
     # The global view of LLaVA-NeXT: the whole image, squeezed into a square.
     image_processor = CLIPImageProcessorPil.from_pretrained(
@@ -195,33 +170,24 @@ def load(
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{tokenizer.bos_token} $A {tokenizer.eos_token}", special_tokens=list(ends.items())
     )  # what `add_eos_token` in config.json asks for
-    return MMEmbedEncoder(FAMILY, Parts(model, tokenizer, image_processor))
+    return MMEmbedEncoder(FAMILY, LoadedModel(model, tokenizer, image_processor))
 
 
 def metas() -> list[ModelMeta]:
-    """What mteb knows of the model."""
-    parameters = 8_180_000_000  # 16.36 GB of float16 weights, nvidia/MM-Embed
-    meta: dict[str, Any] = {
-        "loader": load,
-        "name": NAME,
-        "revision": REVISION,
-        "release_date": "2024-11-05",
-        "languages": ["eng-Latn"],
-        "n_parameters": parameters,
-        "n_embedding_parameters": 32_000 * 4096,
-        "memory_usage_mb": round(2 * parameters / 2**20),
-        "max_tokens": FAMILY.max_tokens,
-        "embed_dim": 4096,
-        "license": "cc-by-nc-4.0",
-        "open_weights": True,
-        "public_training_code": None,
-        "public_training_data": None,
-        "framework": ["PyTorch", "Transformers", "safetensors"],
-        "reference": "https://huggingface.co/nvidia/MM-Embed",
-        "similarity_fn_name": "cosine",
-        "use_instructions": True,
-        "training_datasets": set(_M_BEIR),  # and the text retrieval sets of NV-Embed-v1
-        "modalities": ["text", "image"],
-        "adapted_from": "nvidia/NV-Embed-v1",
-    }
-    return [CircusModelMeta.model_validate(meta)]
+    """Describe the model to mteb."""
+    meta = describe_model(
+        load,
+        name=NAME,
+        revision=REVISION,
+        release_date="2024-11-05",
+        languages=["eng-Latn"],
+        n_parameters=8_180_000_000,  # 16.36 GB of float16 weights, nvidia/MM-Embed
+        n_embedding_parameters=32_000 * 4096,
+        max_tokens=FAMILY.max_tokens,
+        embed_dim=4096,
+        license="cc-by-nc-4.0",
+        reference="https://huggingface.co/nvidia/MM-Embed",
+        training_datasets=set(_M_BEIR),  # and the text retrieval sets of NV-Embed-v1
+        adapted_from="nvidia/NV-Embed-v1",
+    )
+    return [meta]

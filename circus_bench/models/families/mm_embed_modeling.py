@@ -1,4 +1,4 @@
-"""MM-Embed as a transformers model: LLaVA-NeXT's parts around the text embedder NV-Embed-v1.
+"""Define MM-Embed as a transformers model: LLaVA-NeXT's parts around the text embedder NV-Embed-v1.
 
 Module and parameter names are those of the published state dict (nvidia/MM-Embed, model.safetensors.index.json, made by
 modeling_nvmmembed.py and, for the latent attention, by modeling_nvembed.py of nvidia/NV-Embed-v1).

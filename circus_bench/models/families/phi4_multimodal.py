@@ -1,9 +1,9 @@
-r"""Phi-4-multimodal-instruct (arXiv:2503.01743) as an embedder without any training for it, as RMIR evaluates it.
+r"""Embed with Phi-4-multimodal-instruct (arXiv:2503.01743) without any training for it, as RMIR evaluates it.
 
 How RMIR prompts and pools the model is not published. The convention here is that of Qwen2.5-VL
-(`circus_bench.models.families.qwen2_5_vl`), the other untrained model of RMIR: the model is asked to summarise the input in one
-word, in the sentences of `circus_bench.models.families.lamra`, and the hidden state that would give the word is the embedding.
-Scores need not agree with RMIR's.
+(see `qwen2_5_vl` beside this module), the other untrained model of RMIR: the model is asked to summarize the input in
+one word, in the sentences of `lamra`, and the hidden state that would give the word is the embedding. Scores need not
+agree with RMIR's.
 
 Sources: microsoft/Phi-4-multimodal-instruct, README.md for the chat format, processing_phi4mm.py for images,
 modeling_phi4mm.py for the vision adapter, which is used where there is an image and not elsewhere.
@@ -22,17 +22,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from circus_bench.errors import FormatError
-from circus_bench.models.base import Embedder, EmbedderFamily, Item, Parts
-from circus_bench.models.checkpoint import Checkpoint
+from circus_bench.models.base import Embedder, EmbedderFamily, LoadedModel, PromptInput
+from circus_bench.models.checkpoint import Checkpoint, CheckpointOptions
 from circus_bench.models.families.lamra import one_word
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.metas import describe_model
 
 if TYPE_CHECKING:
     import torch
@@ -46,42 +45,35 @@ IMAGE = "<|endoftext10|>"
 INDEX = "model.safetensors.index.json"
 
 
-def layout(item: Item) -> str:
-    """The prompt of an item."""
-    return f"<|user|>{one_word(item.lines, image=IMAGE if item.has_image else '')}<|end|><|assistant|>"
+def prompt_template(item: PromptInput) -> str:
+    """Write the prompt of an item."""
+    return f"<|user|>{one_word(item.query_text, image=IMAGE if item.has_image else '')}<|end|><|assistant|>"
 
 
-FAMILY = EmbedderFamily(layout=layout, image_token=IMAGE, max_tokens=131_072)
+FAMILY = EmbedderFamily(prompt_template=prompt_template, image_token=IMAGE, max_tokens=131_072)
 
 
 class Phi4Encoder(Embedder):
     """Phi-4-multimodal: images, texts or pairs of both to unit vectors.
 
     Args:
-        parts: the checkpoint; the image processor is a `Crops`.
+        loaded: the checkpoint; the image processor is a `Crops`.
         adapter: the `VisionAdapter` of the model.
 
     Raises:
         FormatError: tokenizer and model do not agree on the image token.
     """
 
-    def __init__(self, parts: Parts, adapter: Any) -> None:
-        super().__init__(FAMILY, parts)
+    def __init__(self, loaded: LoadedModel, adapter: Any) -> None:
+        super().__init__(FAMILY, loaded)
         self.adapter = adapter
         self.check_image_token(self.model.config.vision_config.image_token_id)
 
-    def embed(self, items: Sequence[Item], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
+    def embed(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> npt.NDArray[np.float32]:
         """Embed one batch, in parts that the model treats alike.
 
         Inputs with an image have other weights than those without, and inputs beyond a length have other rotary
         positions: the company of a longer input must not change a shorter one.
-
-        Args:
-            items: what to show.
-            images: the image of each item, None where it has none.
-
-        Returns:
-            float32 unit vectors, shape (items, dim).
         """
         groups: dict[tuple[bool, bool], list[int]] = defaultdict(list)
         for place, (item, image) in enumerate(zip(items, images, strict=True)):
@@ -93,16 +85,12 @@ class Phi4Encoder(Embedder):
             vectors[places] = super().embed([items[place] for place in places], [images[place] for place in places])
         return vectors
 
-    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+    def tensors(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
         """Prepare one batch for the model.
 
         Returns:
-            `input_ids` and `attention_mask` (int64 [items, tokens]); if there are images `image_pixel_values` [images,
-            most crops, 3, size, size], `image_attention_mask` [images, most crops, side, side] and `image_sizes`
-            (height and width, int64 [images, 2]). All on the model's device.
-
-        Raises:
-            EmbeddingError: a text contains the image token.
+            as in the base class; if there are images, also `image_pixel_values` [images, most crops, 3, size, size],
+            `image_attention_mask` [images, most crops, side, side], `image_sizes` (height, width, int64 [images, 2]).
         """
         import torch
         from torch.nn.utils.rnn import pad_sequence
@@ -119,11 +107,7 @@ class Phi4Encoder(Embedder):
         return self.on_device(tensors)
 
     def hidden_states(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Run the model, with the vision adapter if there are images.
-
-        Returns:
-            the last hidden states [items, tokens, dim], after the final norm.
-        """
+        """Run the model, with the vision adapter if there are images."""
         self.adapter.active = "image_pixel_values" in tensors
         return super().hidden_states(tensors)
 
@@ -134,19 +118,14 @@ class Phi4Encoder(Embedder):
 def load(
     model_name: str,
     revision: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    path: Path | None = None,
+    **options: Unpack[CheckpointOptions],
 ) -> Phi4Encoder:
     """Load Phi-4-multimodal without its speech encoder.
 
     Args:
         model_name: the repository on the Hub.
         revision: of the repository; one that is laid out for the code in the repository (`model_type` "phi4mm").
-        device: a GPU when None and there is one.
-        dtype: `bfloat16`, `float16` or `float32`; bfloat16 on a GPU and float32 on a CPU when None.
-        path: a local checkpoint folder to load instead.
+        options: see `Checkpoint`.
 
     Raises:
         FormatError: the checkpoint is incomplete, or laid out otherwise.
@@ -161,32 +140,34 @@ def load(
         configuration,
     )
 
-    checkpoint = Checkpoint(model_name, revision, path)
+    checkpoint = Checkpoint(model_name, revision, **options)
     published = checkpoint.json("config.json")
     if published.get("model_type") != "phi4mm":
         raise FormatError(
-            f"{path or model_name}: config.json has the model type {published.get('model_type')!r}, expected 'phi4mm'; "
+            f"{checkpoint.where}: config.json has the model type {published.get('model_type')!r}, expected 'phi4mm'; "
             f"load the main branch of {NAME}"
         )
     config = configuration(published)
-    model = checkpoint.weights(Phi4VisionModel, config, device=device, dtype=dtype, renamed=RENAMED)
+    model = checkpoint.weights(Phi4VisionModel, config, renamed=RENAMED)
     adapter = published["vision_lora"]
     scale = adapter["lora_alpha"] / adapter["r"]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(**checkpoint.source)
     vision: Any = config.vision_config
     crops = Crops(vision.crop_size, vision.patch_size)
-    return Phi4Encoder(Parts(model, tokenizer, crops), VisionAdapter(model, _vision_matrices(checkpoint), scale=scale))
+    return Phi4Encoder(
+        LoadedModel(model, tokenizer, crops), VisionAdapter(model, _vision_matrices(checkpoint), scale=scale)
+    )
 
 
 def _vision_matrices(checkpoint: Checkpoint) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """A and B of each module that the vision adapter changes, by the module's name."""
+    """Read A and B of each module that the vision adapter changes, by the module's name."""
     from safetensors import safe_open
 
     files: dict[str, str] = checkpoint.json(INDEX)["weight_map"]
     ends = {"A": ".lora_A.vision.weight", "B": ".lora_B.vision.weight"}
     modules = sorted(name.removesuffix(ends["A"]) for name in files if name.endswith(ends["A"]))
     if not modules:
-        raise FormatError(f"{checkpoint.path or checkpoint.name}: {INDEX} lists no vision adapter (lora_A.vision)")
+        raise FormatError(f"{checkpoint.where}: {INDEX} lists no vision adapter (lora_A.vision)")
     wanted: dict[str, list[str]] = defaultdict(list)
     for module in modules:
         for end in ends.values():
@@ -199,28 +180,18 @@ def _vision_matrices(checkpoint: Checkpoint) -> dict[str, tuple[torch.Tensor, to
 
 
 def metas() -> list[ModelMeta]:
-    """What mteb knows of the model."""
-    parameters = 5_600_000_000  # of the whole checkpoint, speech included, rounded
-    meta: dict[str, Any] = {
-        "loader": load,
-        "name": NAME,
-        "revision": REVISION,
-        "release_date": "2025-02-24",
-        "languages": ["eng-Latn"],
-        "n_parameters": parameters,
-        "n_embedding_parameters": 200_064 * 3072,
-        "memory_usage_mb": round(2 * parameters / 2**20),
-        "max_tokens": FAMILY.max_tokens,
-        "embed_dim": 3072,
-        "license": "mit",
-        "open_weights": True,
-        "public_training_code": None,
-        "public_training_data": None,
-        "framework": ["PyTorch", "Transformers", "safetensors"],
-        "reference": "https://huggingface.co/microsoft/Phi-4-multimodal-instruct",
-        "similarity_fn_name": "cosine",
-        "use_instructions": True,
-        "training_datasets": None,
-        "modalities": ["text", "image"],
-    }
-    return [CircusModelMeta.model_validate(meta)]
+    """Describe the model to mteb."""
+    meta = describe_model(
+        load,
+        name=NAME,
+        revision=REVISION,
+        release_date="2025-02-24",
+        languages=["eng-Latn"],
+        n_parameters=5_600_000_000,  # of the whole checkpoint, speech included, rounded
+        n_embedding_parameters=200_064 * 3072,
+        max_tokens=FAMILY.max_tokens,
+        embed_dim=3072,
+        license="mit",
+        reference="https://huggingface.co/microsoft/Phi-4-multimodal-instruct",
+    )
+    return [meta]

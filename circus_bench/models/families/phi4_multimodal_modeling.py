@@ -1,4 +1,4 @@
-"""Phi-4-multimodal without speech: the published checkpoint in the classes of transformers, and its images.
+"""Define Phi-4-multimodal without speech: the published checkpoint in the classes of transformers, and its images.
 
 The checkpoint (microsoft/Phi-4-multimodal-instruct) is laid out for the code that comes with it. The names differ from
 those of transformers as its convert_phi4_multimodal_weights_to_hf.py lists them; images are prepared as in the
@@ -59,7 +59,7 @@ _SHORTEST = 10  # pixels; processing_phi4mm.py refuses images that become narrow
 
 
 def configuration(published: Mapping[str, Any]) -> Phi4MultimodalConfig:
-    """The published configuration in the terms of transformers.
+    """Write the published configuration in the terms of transformers.
 
     Args:
         published: content of config.json. The sizes of the vision tower do not stand there but in the published code,
@@ -119,12 +119,12 @@ class VisionAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """How an image is cut.
+    """The crops of an image.
 
     Attributes:
         size: pixels on the side of a crop.
         patch: pixels on the side of a patch of the vision tower.
-        limit: at most so many crops an image, the overview not counted.
+        limit: at most so many crops per image, the overview not counted.
     """
 
     size: int
@@ -137,7 +137,7 @@ class Crops:
         return self.size // self.patch
 
     def grid(self, width: int, height: int) -> tuple[int, int]:
-        """Columns and rows of crops for an image of the given size in pixels."""
+        """Choose columns and rows of crops for an image of the given size in pixels."""
         columns, rows = math.ceil(width / self.size), math.ceil(height / self.size)
         if columns * rows <= self.limit:
             return columns, rows
@@ -151,7 +151,7 @@ class Crops:
         return best
 
     def scaled(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height in pixels at which an image fills its grid in one direction."""
+        """Compute width and height in pixels at which an image fills its grid in one direction."""
         columns, rows = self.grid(width, height)
         ratio_width, ratio_height = columns * self.size / width, rows * self.size / height
         if ratio_width < ratio_height:
@@ -159,7 +159,7 @@ class Crops:
         return max(int(width * ratio_height), _SHORTEST), rows * self.size
 
     def tokens(self, width: int, height: int) -> int:
-        """How many tokens an image takes: the crops' and the overview's pooled patches and line ends, and one between.
+        """Count an image's tokens: the crops' and the overview's pooled patches and line ends, and one between.
 
         Two by two patches make a token; those that hold nothing but padding are left out.
         """
@@ -190,7 +190,7 @@ class Crops:
         return torch.cat([overview, crops]), torch.cat([everything, masks]), (canvas.height, canvas.width)
 
     def _kept(self, width: int, height: int) -> tuple[int, int]:
-        """Columns and rows of patches that are not padding alone."""
+        """Count columns and rows of patches that are not padding alone."""
         columns, rows = self.grid(width, height)
         new_width, new_height = self.scaled(width, height)
         empty_columns = (columns * self.size - new_width) // self.patch

@@ -1,4 +1,4 @@
-r"""Qwen3-VL-Embedding (arXiv:2601.04720), embedders on Qwen3-VL.
+r"""Embed with Qwen3-VL-Embedding (arXiv:2601.04720), on Qwen3-VL.
 
 Source: `src/models/qwen3_vl_embedding.py` in QwenLM/Qwen3-VL-Embedding.
 
@@ -22,11 +22,12 @@ in all conditions, so that the image-only condition keeps the instruction there.
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from circus_bench.models.base import Item
+from circus_bench.models.base import PromptInput
+from circus_bench.models.checkpoint import CheckpointOptions
 from circus_bench.models.families.qwen_vl import IMAGE, QwenVLEncoder, QwenVLFamily, chat, load_qwen_vl
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.metas import adapt_meta
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -39,15 +40,15 @@ EMPTY = "NULL"
 _TOKEN_PIXELS = 32 * 32  # an image token of Qwen3-VL stands for 32 x 32 pixels
 
 
-def layout(item: Item) -> str:
-    """The prompt of an item."""
+def prompt_template(item: PromptInput) -> str:
+    """Write the prompt of an item."""
     user = (IMAGE if item.has_image else "") + item.text
     return chat(user or EMPTY, system=_punctuated(item.instruction) or DEFAULT_INSTRUCTION)
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen3VLModel",
-    layout=layout,
+    prompt_template=prompt_template,
     # MIN_PIXELS, MAX_PIXELS and MAX_LENGTH of the same file
     min_pixels=4 * _TOKEN_PIXELS,
     max_pixels=1800 * _TOKEN_PIXELS,
@@ -56,22 +57,15 @@ FAMILY = QwenVLFamily(
 
 
 def metas() -> list[ModelMeta]:
-    """Qwen3-VL-Embedding in both sizes, as mteb describes them, with our loader."""
+    """Describe Qwen3-VL-Embedding in both sizes, as mteb does, with our loader."""
     from mteb.models.model_implementations.qwen3_vl_embedding_models import qwen3_vl_embedding_2b, qwen3_vl_embedding_8b
 
-    ours = {
-        "loader": load,
-        "modalities": ["text", "image"],
-        "extra_requirements_groups": None,
-        "output_dtypes": None,
-    }
-    theirs = (qwen3_vl_embedding_2b, qwen3_vl_embedding_8b)
-    return [CircusModelMeta.model_validate({**dict(meta), **ours}) for meta in theirs]
+    return [adapt_meta(meta, load, output_dtypes=None) for meta in (qwen3_vl_embedding_2b, qwen3_vl_embedding_8b)]
 
 
-def load(model_name: str, revision: str | None = None, **kwargs: Any) -> QwenVLEncoder:
-    """Load Qwen3-VL-Embedding; `circus_bench.models.families.qwen_vl.load_parts` lists the keyword arguments."""
-    return load_qwen_vl(FAMILY, model_name, revision, **kwargs)
+def load(model_name: str, revision: str | None = None, **options: Unpack[CheckpointOptions]) -> QwenVLEncoder:
+    """Load Qwen3-VL-Embedding; see `circus_bench.models.checkpoint.Checkpoint` for the options."""
+    return load_qwen_vl(FAMILY, model_name, revision, **options)
 
 
 def _punctuated(instruction: str) -> str:

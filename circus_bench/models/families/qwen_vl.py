@@ -1,4 +1,4 @@
-r"""What the embedders built on Qwen2-VL, Qwen2.5-VL and Qwen3-VL have in common.
+r"""Encode with embedders built on Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 
 The processors that transformers offers for these models need torchvision, and mteb's loaders need more. Here an input
 is put together from the tokenizer and the PIL image processor alone: the image placeholder of a prompt is expanded to
@@ -6,14 +6,17 @@ one token for each merged patch, and the model is told which tokens are image to
 
 A family is a `QwenVLFamily`: data, and one pure function that writes the prompt. Its module has this shape:
 
-    from circus_bench.models.base import Item
-    from circus_bench.models.families.qwen_vl import IMAGE, TOKEN_PIXELS, QwenVLEncoder, QwenVLFamily, chat, load_qwen_vl
+from circus_bench.models.base import PromptInput
+    from circus_bench.models.families.qwen_vl import IMAGE, TOKEN_PIXELS, QwenVLFamily, chat, load_qwen_vl
 
-    def layout(item: Item) -> str:  # source: ORG/REPOSITORY, path/to/file.py
+    def prompt_template(item: PromptInput) -> str:  # source: ORG/REPOSITORY, path/to/file.py
         return chat((IMAGE if item.has_image else "") + item.text)
 
     FAMILY = QwenVLFamily(
-        model_class="Qwen2VLModel", layout=layout, min_pixels=4 * TOKEN_PIXELS, max_pixels=1280 * TOKEN_PIXELS
+        model_class="Qwen2VLModel",
+        prompt_template=prompt_template,
+        min_pixels=4 * TOKEN_PIXELS,
+        max_pixels=1280 * TOKEN_PIXELS,
     )
 
     def load(model_name: str, revision: str | None = None, **kwargs: Any) -> QwenVLEncoder:
@@ -27,19 +30,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from circus_bench.errors import EmbeddingError, some
-from circus_bench.models.base import Embedder, EmbedderFamily, Item, Parts
-from circus_bench.models.checkpoint import Checkpoint
+from circus_bench.errors import EmbeddingError, format_ids
+from circus_bench.models.base import Embedder, EmbedderFamily, LoadedModel, PromptInput
+from circus_bench.models.checkpoint import Checkpoint, CheckpointOptions
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-"""How the chat templates of the three generations write an image; `<|image_pad|>` is the placeholder."""
+"""An image in the chat templates of the three generations; `<|image_pad|>` is the placeholder."""
 SYSTEM = "You are a helpful assistant."
 """The default system turn of their chat templates."""
 TOKEN_PIXELS = 28 * 28
@@ -58,7 +60,7 @@ class Positions(StrEnum):
 
 
 def chat(user: str, *, system: str = SYSTEM) -> str:
-    """A prompt by the chat templates: the system's turn, the user's, and the opening of the answer."""
+    """Write a prompt by the chat templates: the system's turn, the user's, and the opening of the answer."""
     return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -89,7 +91,7 @@ class QwenVLEncoder(Embedder):
 
     Args:
         family: see `QwenVLFamily`.
-        parts: the checkpoint; the image processor has `patch_size` and `merge_size`.
+        loaded: the checkpoint; the image processor has `patch_size` and `merge_size`.
 
     Raises:
         FormatError: tokenizer and model do not agree on the image token.
@@ -97,17 +99,17 @@ class QwenVLEncoder(Embedder):
 
     family: QwenVLFamily
 
-    def __init__(self, family: QwenVLFamily, parts: Parts) -> None:
-        super().__init__(family, parts)
+    def __init__(self, family: QwenVLFamily, loaded: LoadedModel) -> None:
+        super().__init__(family, loaded)
         self.check_image_token(self.model.config.image_token_id)
 
-    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+    def tensors(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
         """Prepare one batch for the model.
 
         Returns:
-            `input_ids`, `attention_mask` and `mm_token_type_ids` (int64 [items, tokens]); `pixel_values` and
-            `image_grid_thw` if there are images; `position_ids` (int64 [3, items, tokens]) where the model would not
-            compute those of the family itself. All on the model's device.
+            as in the base class, and `mm_token_type_ids` (int64 [items, tokens]); `pixel_values` and `image_grid_thw`
+            if there are images; `position_ids` (int64 [3, items, tokens]) where the model would not compute those of
+            the family itself.
 
         Raises:
             EmbeddingError: an image is too elongated, or a text contains the image token.
@@ -129,7 +131,7 @@ class QwenVLEncoder(Embedder):
         if long:
             raise EmbeddingError(
                 f"images whose sides differ more than {MAX_ASPECT_RATIO}-fold cannot be shown to a Qwen-VL model "
-                f"({some(long)}); leave them out of the benchmark"
+                f"({format_ids(long)}); leave them out of the benchmark"
             )
         if self.family.first_limits:
             images = [self._resized(image, *self.family.first_limits) for image in images]
@@ -145,36 +147,25 @@ class QwenVLEncoder(Embedder):
 
 
 def load_qwen_vl(
-    family: QwenVLFamily,
-    model_name: str,
-    revision: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    path: Path | None = None,
+    family: QwenVLFamily, model_name: str, revision: str | None = None, **options: Unpack[CheckpointOptions]
 ) -> QwenVLEncoder:
-    """Load an embedder of a family; see `load_parts` for the arguments."""
-    return QwenVLEncoder(family, load_parts(family, model_name, revision, device=device, dtype=dtype, path=path))
+    """Load an embedder of a family; see `load_model` for the arguments."""
+    return QwenVLEncoder(family, load_model(family, model_name, revision, **options))
 
 
-def load_parts(
+def load_model(
     family: QwenVLFamily,
     model_name: str,
     revision: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    path: Path | None = None,
-) -> Parts:
+    **options: Unpack[CheckpointOptions],
+) -> LoadedModel:
     """Load model, tokenizer and image processor of a checkpoint.
 
     Args:
         family: gives the class of the model and the image limits.
         model_name: the repository on the Hub.
         revision: of the repository.
-        device: a GPU when None and there is one.
-        dtype: `bfloat16`, `float16` or `float32`; bfloat16 on a GPU and float32 on a CPU when None.
-        path: a local checkpoint folder to load instead.
+        options: see `Checkpoint`.
 
     Raises:
         FormatError: the checkpoint lacks weights that the model class has.
@@ -182,13 +173,13 @@ def load_parts(
     import transformers
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    checkpoint = Checkpoint(model_name, revision, path)
+    checkpoint = Checkpoint(model_name, revision, **options)
     model_class = getattr(transformers, family.model_class)
     config = model_class.config_class.from_pretrained(**checkpoint.source)
-    model = checkpoint.weights(model_class, config, device=device, dtype=dtype)
+    model = checkpoint.weights(model_class, config)
     tokenizer = transformers.AutoTokenizer.from_pretrained(**checkpoint.source)
     # Under these names the limits take the place of those in the checkpoint's file, whichever way it writes them.
     image_processor = Qwen2VLImageProcessorPil.from_pretrained(
         **checkpoint.source, min_pixels=family.min_pixels, max_pixels=family.max_pixels
     )
-    return Parts(model, tokenizer, image_processor)
+    return LoadedModel(model, tokenizer, image_processor)

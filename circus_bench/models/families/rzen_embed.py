@@ -1,4 +1,4 @@
-"""RzenEmbed (arXiv:2510.27350), an embedder on Qwen2-VL-7B.
+"""Embed with RzenEmbed (arXiv:2510.27350), on Qwen2-VL-7B.
 
 Sources: the authors' `rzen_embed_inference.py` and README of 360CVGroup/RzenEmbed, and for what is special to composed
 retrieval `retrievers/rzen_embed_retriever.py` of matteoattimonelli/CIRCUS.
@@ -18,9 +18,10 @@ to whole image tokens, then to the limits of the family.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from circus_bench.models.base import Item
+from circus_bench.models.base import PromptInput
+from circus_bench.models.checkpoint import CheckpointOptions
 from circus_bench.models.families.qwen_vl import (
     IMAGE,
     TOKEN_PIXELS,
@@ -30,7 +31,7 @@ from circus_bench.models.families.qwen_vl import (
     chat,
     load_qwen_vl,
 )
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.metas import adapt_meta
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
 DOCUMENT = "Represent the given image."
 
 
-def layout(item: Item) -> str:
-    """The prompt of an item."""
-    text = item.lines if item.is_query or item.text else DOCUMENT
+def prompt_template(item: PromptInput) -> str:
+    """Write the prompt of an item."""
+    text = item.query_text if item.is_query or item.text else DOCUMENT
     return chat((IMAGE if item.has_image else "") + text) + "<|endoftext|>"
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2VLModel",
-    layout=layout,
+    prompt_template=prompt_template,
     min_pixels=256 * TOKEN_PIXELS,
     max_pixels=1280 * TOKEN_PIXELS,
     first_limits=(4 * TOKEN_PIXELS, 16384 * TOKEN_PIXELS),
@@ -57,13 +58,12 @@ FAMILY = QwenVLFamily(
 
 
 def metas() -> list[ModelMeta]:
-    """RzenEmbed as mteb describes it, with our loader."""
+    """Describe RzenEmbed as mteb does, with our loader."""
     from mteb.models.model_implementations.rzen_embed_model import rzen_embed
 
-    ours = {"loader": load, "modalities": ["text", "image"], "extra_requirements_groups": None}
-    return [CircusModelMeta.model_validate({**dict(rzen_embed), **ours})]
+    return [adapt_meta(rzen_embed, load)]
 
 
-def load(model_name: str, revision: str | None = None, **kwargs: Any) -> QwenVLEncoder:
-    """Load RzenEmbed; `circus_bench.models.families.qwen_vl.load_parts` lists the keyword arguments."""
-    return load_qwen_vl(FAMILY, model_name, revision, **kwargs)
+def load(model_name: str, revision: str | None = None, **options: Unpack[CheckpointOptions]) -> QwenVLEncoder:
+    """Load RzenEmbed; see `circus_bench.models.checkpoint.Checkpoint` for the options."""
+    return load_qwen_vl(FAMILY, model_name, revision, **options)

@@ -1,4 +1,4 @@
-"""UME-R1 (arXiv:2511.00405), embedders on Qwen2-VL that reason before they embed.
+"""Embed with UME-R1 (arXiv:2511.00405), on Qwen2-VL, which reasons before it embeds.
 
 A model has two kinds of embedding, which are two entries in the registry:
 
@@ -30,12 +30,13 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from circus_bench.errors import EmbeddingError, FormatError, some
-from circus_bench.models.base import Item, Parts
-from circus_bench.models.families.qwen_vl import IMAGE, SYSTEM, TOKEN_PIXELS, QwenVLEncoder, QwenVLFamily, load_parts
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.errors import EmbeddingError, FormatError, format_ids
+from circus_bench.models.base import LoadedModel, PromptInput
+from circus_bench.models.checkpoint import CheckpointOptions
+from circus_bench.models.families.qwen_vl import IMAGE, SYSTEM, TOKEN_PIXELS, QwenVLEncoder, QwenVLFamily, load_model
+from circus_bench.models.metas import adapt_meta
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Mode(StrEnum):
-    """Which embedding of the model is taken."""
+    """The embedding that is taken from the model."""
 
     GENERATIVE = "generative"
     """That of the `<gen_emb>` that the model writes after its reasoning."""
@@ -72,7 +73,7 @@ class Mode(StrEnum):
 
 
 class Unfinished(StrEnum):
-    """What is done with an input for which the model never writes `<gen_emb>`."""
+    """The treatment of an input for which the model never writes `<gen_emb>`."""
 
     LAST_TOKEN = "last_token"  # noqa: S105
     """The embedding is the state of the last token that the model writes, end of turn apart. Such inputs are counted in
@@ -81,27 +82,30 @@ class Unfinished(StrEnum):
     """An `EmbeddingError`."""
 
 
-def discriminative_layout(item: Item) -> str:
-    """The prompt of an item up to its `<disc_emb>`."""
-    text = item.lines.strip() or IMAGE_PROMPT
+def discriminative_template(item: PromptInput) -> str:
+    """Write the prompt of an item up to its `<disc_emb>`."""
+    text = item.query_text.strip() or IMAGE_PROMPT
     image = IMAGE if item.has_image else ""
     return f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{image}{text}\n{DISCRIMINATIVE_TOKEN}"
 
 
-def generative_layout(item: Item) -> str:
-    """The prompt of an item, up to where the model begins to write."""
-    return f"{discriminative_layout(item)}\n{REQUEST}<|im_end|>\n<|im_start|>assistant\n"
+def generative_template(item: PromptInput) -> str:
+    """Write the prompt of an item, up to where the model begins to write."""
+    return f"{discriminative_template(item)}\n{REQUEST}<|im_end|>\n<|im_start|>assistant\n"
 
 
 DISCRIMINATIVE = QwenVLFamily(
     model_class="Qwen2VLModel",
-    layout=discriminative_layout,
+    prompt_template=discriminative_template,
     # XMUDeepLIT/UME-R1, README.md, the command for evaluation; the minimum is that of qwen-vl-utils, which loads images
     min_pixels=4 * TOKEN_PIXELS,
     max_pixels=2359296,
 )
 GENERATIVE = dataclasses.replace(
-    DISCRIMINATIVE, model_class="Qwen2VLForConditionalGeneration", layout=generative_layout, padding_side="left"
+    DISCRIMINATIVE,
+    model_class="Qwen2VLForConditionalGeneration",
+    prompt_template=generative_template,
+    padding_side="left",
 )
 
 
@@ -110,23 +114,23 @@ class DiscriminativeEncoder(QwenVLEncoder):
 
     Args:
         family: `DISCRIMINATIVE`.
-        parts: the checkpoint.
+        loaded: the checkpoint.
 
     Raises:
         FormatError: the tokenizer lacks the embedding tokens of UME-R1.
     """
 
-    def __init__(self, family: QwenVLFamily, parts: Parts) -> None:
-        super().__init__(family, parts)
+    def __init__(self, family: QwenVLFamily, loaded: LoadedModel) -> None:
+        super().__init__(family, loaded)
         vocabulary = self.tokenizer.get_vocab()
         lacking = [token for token in (DISCRIMINATIVE_TOKEN, GENERATIVE_TOKEN) if token not in vocabulary]
         if lacking:
             raise FormatError(
-                f"the tokenizer lacks the tokens of UME-R1 ({some(lacking)}); the checkpoint is another model"
+                f"the tokenizer lacks the tokens of UME-R1 ({format_ids(lacking)}); the checkpoint is another model"
             )
         self._generative_id: int = vocabulary[GENERATIVE_TOKEN]
 
-    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+    def tensors(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
         """Prepare one batch, with a white image where there is none; see the base class."""
         from PIL import Image
 
@@ -143,7 +147,7 @@ class GenerativeEncoder(DiscriminativeEncoder):
 
     Args:
         family: `GENERATIVE`.
-        parts: the checkpoint, with its language head.
+        loaded: the checkpoint, with its language head.
         max_new_tokens: where a generation is cut off.
         unfinished: see `Unfinished`.
 
@@ -154,17 +158,17 @@ class GenerativeEncoder(DiscriminativeEncoder):
     def __init__(
         self,
         family: QwenVLFamily,
-        parts: Parts,
+        loaded: LoadedModel,
         *,
         max_new_tokens: int = MAX_NEW_TOKENS,
         unfinished: str = Unfinished.LAST_TOKEN,
     ) -> None:
-        super().__init__(family, parts)
+        super().__init__(family, loaded)
         self.unfinished = 0
         self._max_new_tokens = max_new_tokens
         self._policy = Unfinished(unfinished)
 
-    def tensors(self, items: Sequence[Item], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
+    def tensors(self, items: Sequence[PromptInput], images: Sequence[Image | None]) -> dict[str, torch.Tensor]:
         """Prepare one batch, each prompt followed by what the model writes up to its last `<gen_emb>`.
 
         Raises:
@@ -209,7 +213,7 @@ class GenerativeEncoder(DiscriminativeEncoder):
         return ends if isinstance(ends, list) else [ends]
 
     def _length(self, written: list[int]) -> tuple[int, bool]:
-        """How many of the tokens are read, and whether the last of them is `<gen_emb>`."""
+        """Count the tokens that are read, and tell whether the last of them is `<gen_emb>`."""
         if self._generative_id in written:
             return len(written) - written[::-1].index(self._generative_id), True
         ends = set(self._ends())
@@ -218,7 +222,9 @@ class GenerativeEncoder(DiscriminativeEncoder):
     def _account(self, unfinished: Sequence[str], count: int) -> None:
         if not unfinished:
             return
-        message = f"{len(unfinished)} of {count} generations ended without {GENERATIVE_TOKEN} ({some(unfinished)})"
+        message = (
+            f"{len(unfinished)} of {count} generations ended without {GENERATIVE_TOKEN} ({format_ids(unfinished)})"
+        )
         if self._policy is Unfinished.ERROR:
             raise EmbeddingError(
                 f"{message}; allow more than {self._max_new_tokens} new tokens, or the authors' fallback with "
@@ -229,12 +235,11 @@ class GenerativeEncoder(DiscriminativeEncoder):
 
 
 def metas() -> list[ModelMeta]:
-    """Both sizes as mteb describes them, with our loader, in both modes."""
+    """Describe both sizes as mteb does, with our loader, in both modes."""
     from mteb.models.model_implementations.ume_r1 import ume_r1_2b, ume_r1_7b
 
-    ours = {"loader": load, "modalities": ["text", "image"], "extra_requirements_groups": None}
     return [
-        CircusModelMeta.model_validate({**dict(meta), **ours, "name": f"{meta.name}{suffix}"})
+        adapt_meta(meta, load, name=f"{meta.name}{suffix}")
         for meta in (ume_r1_2b, ume_r1_7b)
         for suffix in ("", _SUFFIX)
     ]
@@ -246,7 +251,7 @@ def load(
     *,
     max_new_tokens: int = MAX_NEW_TOKENS,
     unfinished: str = Unfinished.LAST_TOKEN,
-    **kwargs: Any,
+    **options: Unpack[CheckpointOptions],
 ) -> DiscriminativeEncoder:
     """Load UME-R1 in the mode that the name says.
 
@@ -255,15 +260,15 @@ def load(
         revision: of the repository.
         max_new_tokens: where a generation is cut off.
         unfinished: an `Unfinished` value.
-        kwargs: see `circus_bench.models.families.qwen_vl.load_parts`.
+        options: see `circus_bench.models.checkpoint.Checkpoint`.
     """
     repository = model_name.removesuffix(_SUFFIX)
     if mode_of(model_name) is Mode.DISCRIMINATIVE:
-        return DiscriminativeEncoder(DISCRIMINATIVE, load_parts(DISCRIMINATIVE, repository, revision, **kwargs))
-    parts = load_parts(GENERATIVE, repository, revision, **kwargs)
-    return GenerativeEncoder(GENERATIVE, parts, max_new_tokens=max_new_tokens, unfinished=unfinished)
+        return DiscriminativeEncoder(DISCRIMINATIVE, load_model(DISCRIMINATIVE, repository, revision, **options))
+    loaded = load_model(GENERATIVE, repository, revision, **options)
+    return GenerativeEncoder(GENERATIVE, loaded, max_new_tokens=max_new_tokens, unfinished=unfinished)
 
 
 def mode_of(model_name: str) -> Mode:
-    """The mode that a name in the registry stands for."""
+    """Return the mode that a name in the registry stands for."""
     return Mode.DISCRIMINATIVE if model_name.endswith(_SUFFIX) else Mode.GENERATIVE

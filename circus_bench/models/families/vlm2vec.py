@@ -1,4 +1,4 @@
-"""VLM2Vec (arXiv:2410.05160) and VLM2Vec-V2 (arXiv:2507.04590): adapters on Qwen2-VL.
+"""Embed with VLM2Vec (arXiv:2410.05160) and VLM2Vec-V2 (arXiv:2507.04590), LoRA adapters on Qwen2-VL.
 
 Both repositories hold an adapter (that of V2 is a DoRA adapter), which is merged into the base model on loading. Merged
 weights that TIGER-Lab/VLM2Vec-Qwen2VL-7B held beside it are not used: TIGER-AI-Lab/VLM2Vec#44 found them faulty.
@@ -21,15 +21,15 @@ marker only, so that here all tokens are counted one by one.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from circus_bench._typing import StrPath
 from circus_bench.errors import FormatError
-from circus_bench.models.base import Item
-from circus_bench.models.checkpoint import Checkpoint
-from circus_bench.models.families.qwen_vl import TOKEN_PIXELS, Positions, QwenVLEncoder, QwenVLFamily, load_parts
+from circus_bench.models.base import PromptInput
+from circus_bench.models.checkpoint import Checkpoint, CheckpointOptions
+from circus_bench.models.families.qwen_vl import TOKEN_PIXELS, Positions, QwenVLEncoder, QwenVLFamily, load_model
 from circus_bench.models.lora import merge_adapter
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.metas import adapt_meta
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -46,14 +46,14 @@ BASES = {
 """The base model, and its revision, of each adapter."""
 
 
-def layout(item: Item) -> str:
-    """The prompt of an item."""
-    return f"{PLACEHOLDER} {item.lines or IMAGE_PROMPT}" if item.has_image else item.lines
+def prompt_template(item: PromptInput) -> str:
+    """Write the prompt of an item."""
+    return f"{PLACEHOLDER} {item.query_text or IMAGE_PROMPT}" if item.has_image else item.query_text
 
 
 FAMILY = QwenVLFamily(
     model_class="Qwen2VLModel",
-    layout=layout,
+    prompt_template=prompt_template,
     # TIGER-AI-Lab/VLM2Vec, src/arguments.py: the defaults of resize_min_pixels and resize_max_pixels
     min_pixels=4 * TOKEN_PIXELS,
     max_pixels=1280 * TOKEN_PIXELS,
@@ -62,16 +62,9 @@ FAMILY = QwenVLFamily(
 
 
 def metas() -> list[ModelMeta]:
-    """VLM2Vec-V2 as mteb describes it, and VLM2Vec on Qwen2-VL-7B, which mteb does not know."""
+    """Describe VLM2Vec-V2 as mteb does, and VLM2Vec on Qwen2-VL-7B, which mteb does not know."""
     from mteb.models.model_implementations.vlm2vec_models import vlm2vec2
 
-    second = dict(vlm2vec2)
-    ours: dict[str, Any] = {
-        "loader": load,
-        "modalities": ["text", "image"],
-        "use_instructions": True,
-        "extra_requirements_groups": None,
-    }
     first: dict[str, Any] = {
         "name": "TIGER-Lab/VLM2Vec-Qwen2VL-7B",
         "revision": None,  # the repository's commit hash could not be looked up
@@ -86,27 +79,23 @@ def metas() -> list[ModelMeta]:
         "adapted_from": "Qwen/Qwen2-VL-7B-Instruct",
         "citation": None,
     }
-    return [CircusModelMeta.model_validate({**second, **ours, **changes}) for changes in ({}, first)]
+    return [adapt_meta(vlm2vec2, load, use_instructions=True, **changes) for changes in ({}, first)]
 
 
 def load(
     model_name: str,
     revision: str | None = None,
     *,
-    device: str | None = None,
-    dtype: str | None = None,
-    path: Path | None = None,
-    base_path: Path | None = None,
+    base_path: StrPath | None = None,
+    **options: Unpack[CheckpointOptions],
 ) -> QwenVLEncoder:
     """Load a base model and merge its adapter into it.
 
     Args:
         model_name: one of `BASES`.
         revision: of the adapter; that of the base is fixed.
-        device: see `circus_bench.models.families.qwen_vl.load_parts`.
-        dtype: likewise.
-        path: a local folder of the adapter to load instead.
         base_path: a local folder of the base model to load instead.
+        options: see `Checkpoint`; `path` is a folder of the adapter.
 
     Raises:
         FormatError: the model has no known base, or the adapter does not fit it.
@@ -114,7 +103,7 @@ def load(
     if model_name not in BASES:
         raise FormatError(f"no base model is known for the adapter {model_name!r}, only for {', '.join(BASES)}")
     base, base_revision = BASES[model_name]
-    adapter = Checkpoint(model_name, revision, path)
-    parts = load_parts(FAMILY, base, base_revision, device=device, dtype=dtype, path=base_path)
-    merge_adapter(parts.model, adapter)
-    return QwenVLEncoder(FAMILY, parts)
+    base_options: CheckpointOptions = {**options, "path": base_path}
+    loaded = load_model(FAMILY, base, base_revision, **base_options)
+    merge_adapter(loaded.model, Checkpoint(model_name, revision, **options))
+    return QwenVLEncoder(FAMILY, loaded)

@@ -1,4 +1,4 @@
-"""Configuration of the mini encoders."""
+"""Configure the mini encoders."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from transformers import PretrainedConfig
 
 
-class Fusion(StrEnum):
-    """How a mini encoder brings image and text together."""
+class MiniFusion(StrEnum):
+    """The fusion of image and text in a mini encoder."""
 
     JOINT = "joint"
     """One transformer reads image slots and text tokens as one sequence."""
@@ -24,7 +24,7 @@ class MiniConfig(PretrainedConfig):
     """Sizes of a mini encoder.
 
     Args:
-        fusion: a `Fusion` value.
+        fusion: a `MiniFusion` value.
         vocab_size: entries of the tokenizer, special tokens included.
         hidden_size: width of a slot and of a token.
         heads: attention heads.
@@ -42,7 +42,7 @@ class MiniConfig(PretrainedConfig):
 
     def __init__(
         self,
-        fusion: str = Fusion.JOINT,
+        fusion: str = MiniFusion.JOINT,
         vocab_size: int = 118,
         *,
         hidden_size: int = 128,

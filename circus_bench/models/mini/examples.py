@@ -1,8 +1,8 @@
-"""The stream of training examples of the mini encoders: freshly drawn scenes, none of them held out for benchmarks.
+"""Draw the training examples of the mini encoders: fresh synthetic scenes, none of them held out for benchmarks.
 
 Every scene that is rendered for training, as a reference or as a target, passes `training_scene` or `training_edit`,
-which draw until `circus_bench.sources.scenes.world.held_out` is false. The benchmark draws only scenes for which it is
-true. The two therefore share the kind of world and the language, but no scene, whatever the seeds.
+which draw until `circus_bench.sources.scenes.world.is_held_out` is false. The benchmark draws only scenes for which it
+is true. The two therefore share the kind of world and the language, but no scene, whatever the seeds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from circus_bench.sources.scenes.language import (
     garble,
     random_edit,
 )
-from circus_bench.sources.scenes.world import Scene, held_out, random_scene
+from circus_bench.sources.scenes.world import Scene, is_held_out, random_scene
 
 # The edits that are slow to learn come twice.
 _EDITS = (*EDITS, "recolor", "reshape", "move", "swap")
@@ -31,7 +31,7 @@ _UNCHANGED, _GARBLED, _REPLACED = 0.04, 0.03, 0.08  # shares of a family's queri
 
 
 class NoImage(StrEnum):
-    """What a query shows that has no reference."""
+    """The image of a query that has no reference."""
 
     BLACK = "black"
     ABSENT = "absent"
@@ -47,7 +47,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """What a training batch consists of.
+    """The composition of a training batch.
 
     Attributes:
         families: references, each with `edits` queries.
@@ -69,15 +69,15 @@ class Mixture:
 
 
 def training_scene(rng: random.Random, count: int | None = None) -> Scene:
-    """A random scene that is not held out."""
-    while held_out(scene := random_scene(rng, count)):
+    """Draw a scene that is not held out."""
+    while is_held_out(scene := random_scene(rng, count)):
         pass
     return scene
 
 
 def training_edit(rng: random.Random, scene: Scene, kinds: Sequence[str] = _EDITS) -> Edit:
-    """A random edit whose outcome is not held out."""
-    while held_out((edit := random_edit(rng, scene, kinds=kinds, two_steps=_TWO_STEPS)).scene):
+    """Draw an edit whose outcome is not held out."""
+    while is_held_out((edit := random_edit(rng, scene, kinds=kinds, two_steps=_TWO_STEPS)).scene):
         pass
     return edit
 
@@ -86,8 +86,8 @@ def draw_batch(rng: random.Random, mixture: Mixture) -> tuple[list[Example], lis
     """Draw a batch.
 
     Returns:
-        The examples, and the scenes that their queries show. Those images are candidates too: the reference itself is
-        the nearest wrong answer to an edit.
+        The examples, and the scenes that their queries show. Those images are candidates too, as hard negatives: the
+        reference itself is the nearest wrong answer to an edit.
     """
     examples: list[Example] = []
     shown: list[Scene] = []
@@ -123,7 +123,7 @@ def _family_query(rng: random.Random, reference: Scene) -> tuple[str, Scene]:
 
 
 def _description(rng: random.Random) -> tuple[str, Scene]:
-    """A description and its scene.
+    """Draw a description and its scene.
 
     Half of the descriptions are complete; the others leave out sizes, places, the background or whole things.
     """

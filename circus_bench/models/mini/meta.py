@@ -1,4 +1,4 @@
-"""The mini encoders as mteb knows them. Imports no torch: names and revisions are read from the checkpoint files."""
+"""Describe the mini encoders to mteb, from their checkpoint files. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from mteb.models import ModelMeta
-from mteb.models.model_meta import ScoringFunction
 
+from circus_bench._typing import StrPath
 from circus_bench.errors import FormatError
-from circus_bench.models.metas import CircusModelMeta
+from circus_bench.models.metas import describe_model
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 _PREFIX = "circus-bench/mini-"
 
 
 def mini_metas() -> list[ModelMeta]:
-    """The metadata of every checkpoint that is installed."""
+    """Describe every checkpoint that is installed."""
     return [_meta(folder) for folder in sorted(CHECKPOINTS.iterdir()) if (folder / "model.safetensors").is_file()]
 
 
 def checkpoint(model_name: str) -> Path:
-    """The folder of an installed checkpoint.
+    """Find the folder of an installed checkpoint.
 
     Raises:
         FormatError: there is none of that name.
@@ -36,26 +36,38 @@ def checkpoint(model_name: str) -> Path:
     return folder
 
 
-def revision(folder: Path) -> str:
-    """The revision of a checkpoint: the first 12 hexadecimal digits of the SHA-256 of its weights."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:12]
+def revision(folder: StrPath) -> str:
+    """Return the revision of a checkpoint: the first 12 hexadecimal digits of the SHA-256 of its weights."""
+    return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
-def load(model_name: str, revision: str | None = None, **kwargs: Any) -> Any:
-    """Load a mini encoder; the loader that mteb calls."""
+def load(
+    model_name: str,
+    revision: str | None = None,  # noqa: ARG001
+    *,
+    device: str | None = None,
+    folder: StrPath | None = None,
+) -> Any:
+    """Load a mini encoder; the loader that mteb calls.
+
+    Args:
+        model_name: `circus-bench/mini-...`.
+        revision: recorded by mteb; the installed weights are the only ones there are.
+        device: where to compute; a GPU when None and there is one.
+        folder: a checkpoint folder to load instead of the installed one.
+    """
     from circus_bench.models.mini.encoder import MiniEncoder
 
-    return MiniEncoder(model_name, revision, **kwargs)
+    return MiniEncoder(folder or checkpoint(model_name), device=device)
 
 
 def _meta(folder: Path) -> ModelMeta:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     sizes = _sizes(folder / "model.safetensors")
-    return CircusModelMeta(
-        loader=load,
+    return describe_model(
+        load,
         name=_PREFIX + folder.name,
         revision=revision(folder),
-        release_date=None,
         languages=["eng-Latn"],
         n_parameters=sum(sizes.values()),
         n_embedding_parameters=sizes["words.weight"],
@@ -63,19 +75,13 @@ def _meta(folder: Path) -> ModelMeta:
         max_tokens=config["max_position_embeddings"],
         embed_dim=config["embedding_size"],
         license="apache-2.0",
-        open_weights=True,
-        public_training_code=None,
-        public_training_data=None,
-        framework=["PyTorch", "Transformers", "safetensors"],
-        similarity_fn_name=ScoringFunction.COSINE,
         use_instructions=False,
         training_datasets=set(),
-        modalities=["text", "image"],
     )
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The number of elements of each tensor, from the header of a safetensors file."""
+    """Count the elements of each tensor, from the header of a safetensors file."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))

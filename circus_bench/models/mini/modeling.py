@@ -1,4 +1,4 @@
-"""The mini encoders: a convolutional network makes nine image slots, a fusion lets the text change them.
+"""Define the mini encoders: a convolutional network makes nine image slots, a fusion lets the text change them.
 
 Queries and gallery images go through the same weights. An image without text is fused with an empty text; a text
 without image is fused with learned slots that stand for "no image"; a black image is an image like any other.
@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from circus_bench.models.mini.configuration import Fusion, MiniConfig
+from circus_bench.models.mini.configuration import MiniConfig, MiniFusion
 
 SLOTS = 9  # the 3 x 3 feature map of the convolutions
 
@@ -41,8 +41,8 @@ class MiniModel(PreTrainedModel):
         self.no_image = nn.Parameter(torch.randn(SLOTS, width) * 0.2)
         self.words = nn.Embedding(config.vocab_size, width)
         self.word_positions = nn.Parameter(torch.randn(config.max_position_embeddings, width) * 0.1)
-        fusions = {Fusion.JOINT: _JointFusion, Fusion.FILM: _FilmFusion, Fusion.CROSS: _CrossFusion}
-        self.fusion = fusions[Fusion(config.fusion)](config)
+        fusions = {MiniFusion.JOINT: _JointFusion, MiniFusion.FILM: _FilmFusion, MiniFusion.CROSS: _CrossFusion}
+        self.fusion = fusions[MiniFusion(config.fusion)](config)
         self.slot_output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, config.slot_size))
         self.projection = nn.Linear(SLOTS * config.slot_size, config.embedding_size)
         self.temperature = nn.Parameter(torch.tensor(3.0))  # logarithm of the scale that training learns
@@ -81,7 +81,7 @@ class MiniModel(PreTrainedModel):
         return self.fuse(slots, input_ids, attention_mask)[0]
 
     def image_slots(self, pixel_values: Tensor) -> Tensor:
-        """What the convolutions see, shape (batch, SLOTS, hidden_size)."""
+        """Compute the image slots by the convolutions, shape (batch, SLOTS, hidden_size)."""
         margin = self.config.margin
         inner = slice(margin, self.config.image_size - margin)
         pixels = pixel_values[:, inner, inner].permute(0, 3, 1, 2).to(self.slot_positions.dtype) / 127.5 - 1

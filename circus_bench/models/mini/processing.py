@@ -1,4 +1,4 @@
-"""Pictures to pixels and texts to tokens, for the mini encoders."""
+"""Turn images into pixels and texts into tokens, for the mini encoders."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAD, START, UNKNOWN = "[PAD]", "[BOS]", "[UNK]"
 
 
 def pixels(images: Sequence[Image.Image], side: int = 64) -> Tensor:
-    """Turn pictures of any size and mode into a batch of square RGB pixels.
+    """Turn images of any size and mode into a batch of square RGB pixels.
 
-    A picture of another size is resized as a whole, without regard to its proportions: nothing of it is cut off.
+    An image of another size is resized as a whole, without regard to its proportions: nothing of it is cut off.
 
     Returns:
         uint8, shape (len(images), side, side, 3).
@@ -33,7 +33,7 @@ def pixels(images: Sequence[Image.Image], side: int = 64) -> Tensor:
 
 
 def build_tokenizer(words: Sequence[str], pattern: str, *, max_length: int) -> Any:
-    """A tokenizer of whole lower-case words; every text starts with a start token.
+    """Build a tokenizer of whole lower-case words; every text starts with a start token.
 
     Args:
         words: the vocabulary, without special tokens.
@@ -51,6 +51,6 @@ def build_tokenizer(words: Sequence[str], pattern: str, *, max_length: int) -> A
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask, int64, both of shape (len(texts), longest)."""
+    """Tokenize texts: token ids and attention mask, int64, both of shape (len(texts), longest)."""
     encoded = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
     return encoded["input_ids"], encoded["attention_mask"]

@@ -1,4 +1,4 @@
-"""One thread at a time: the mini encoders are too small to gain from more, and sums over several depend on how many."""
+"""Compute on one thread: the mini encoders are too small to gain from more, and sums depend on how many there are."""
 
 from __future__ import annotations
 

@@ -25,13 +25,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from circus_bench.models.mini.configuration import Fusion, MiniConfig
+from circus_bench._typing import StrPath
+from circus_bench.models.mini.configuration import MiniConfig, MiniFusion
 from circus_bench.models.mini.examples import Example, Mixture, NoImage, draw_batch
 from circus_bench.models.mini.modeling import MiniModel
 from circus_bench.models.mini.processing import START, UNKNOWN, build_tokenizer, tokenize
 from circus_bench.models.mini.threads import one_thread
 from circus_bench.sources.scenes.language import WORD_PATTERN, vocabulary
-from circus_bench.sources.scenes.world import BACKGROUNDS, COLOURS, SHAPES, SIDE, SIZES, Scene, render, things
+from circus_bench.sources.scenes.world import BACKGROUNDS, COLORS, SHAPES, SIDE, SIZES, Scene, render, scene_objects
 
 _WARM_UP_STEPS = 80
 _FINAL_RATE = 0.02  # of the peak learning rate
@@ -39,24 +40,24 @@ _MAX_SCALE = 60.0
 _BACKWARD_WEIGHT = 0.3  # of the loss from targets to queries
 _UNKNOWN_WORDS = 0.01  # share of words that training hides
 _SHORT_TEXTS = 0.6  # share of a batch that is padded to a shorter length
-# Per slot: shape, colour and size of its thing, each with an extra class for an empty cell, and the background.
-ATTRIBUTE_CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(SIZES) + 1, len(BACKGROUNDS))
+# Per slot: shape, color and size of its object, each with an extra class for an empty cell, and the background.
+ATTRIBUTE_CLASSES = (len(SHAPES) + 1, len(COLORS) + 1, len(SIZES) + 1, len(BACKGROUNDS))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one mini encoder is trained.
+    """The hyperparameters of one mini encoder.
 
     Attributes:
         fusion: its architecture.
-        mixture: its diet, which makes it lean on images or on text.
+        mixture: its training data, which makes it lean on images or on text.
         channels: widths of its first convolutions.
-        steps: optimiser steps.
+        steps: optimizer steps.
         learning_rate: the peak.
         seed: of the weights and of the examples.
     """
 
-    fusion: Fusion
+    fusion: MiniFusion
     mixture: Mixture
     channels: tuple[int, int, int] = (24, 48, 64)
     steps: int = 1800
@@ -65,10 +66,10 @@ class Recipe:
 
 
 RECIPES = {
-    "balanced": Recipe(Fusion.JOINT, Mixture(families=20, captions=28, views=12)),
-    "visual": Recipe(Fusion.FILM, Mixture(families=20, captions=4, views=36, without_text=0.2)),
+    "balanced": Recipe(MiniFusion.JOINT, Mixture(families=20, captions=28, views=12)),
+    "visual": Recipe(MiniFusion.FILM, Mixture(families=20, captions=4, views=36, without_text=0.2)),
     "textual": Recipe(
-        Fusion.CROSS, Mixture(families=17, captions=48, views=4, without_image=0.3), channels=(16, 32, 64)
+        MiniFusion.CROSS, Mixture(families=17, captions=48, views=4, without_image=0.3), channels=(16, 32, 64)
     ),
 }
 
@@ -121,7 +122,7 @@ def make_batch(examples: Sequence[Example], shown: Sequence[Scene], tokenizer: A
 
 
 def losses(model: MiniModel, attribute_head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, float]:
-    """The retrieval loss, the attribute loss, and the share of queries whose target is the nearest candidate.
+    """Compute the retrieval loss, the attribute loss, and the share of queries whose target is the nearest candidate.
 
     Every image goes through the convolutions once, whether a query shows it, a target is it, or both. The attribute
     loss asks each output slot what the target has in that cell; its head is thrown away after training.
@@ -151,7 +152,7 @@ def losses(model: MiniModel, attribute_head: nn.Module, batch: Batch) -> tuple[T
     return loss, attribute_loss, float((scores.argmax(1) == target).float().mean())
 
 
-def train(name: str, out: Path, *, steps: int | None = None, position: int = 0) -> Path:
+def train(name: str, out: StrPath, *, steps: int | None = None, position: int = 0) -> Path:
     """Train one encoder and save it.
 
     Args:
@@ -170,26 +171,26 @@ def train(name: str, out: Path, *, steps: int | None = None, position: int = 0) 
         model = MiniModel(config).train()
         wanted = steps or recipe.steps
         with tqdm(total=wanted, desc=name, position=position, unit="step", mininterval=5) as bar:
-            _optimise(model, tokenizer, recipe, steps=wanted, bar=bar)
-    return _save(model, tokenizer, out / name)
+            _optimize(model, tokenizer, recipe, steps=wanted, bar=bar)
+    return _save(model, tokenizer, Path(out) / name)
 
 
-def _optimise(model: MiniModel, tokenizer: Any, recipe: Recipe, *, steps: int, bar: tqdm[Any]) -> None:
+def _optimize(model: MiniModel, tokenizer: Any, recipe: Recipe, *, steps: int, bar: tqdm[Any]) -> None:
     rng = random.Random(recipe.seed)  # noqa: S311
     noise = np.random.default_rng(recipe.seed)
     attribute_head = nn.Linear(model.config.slot_size, sum(ATTRIBUTE_CLASSES))
     parameters = [*model.parameters(), *attribute_head.parameters()]
-    optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.02, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
+    optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.02, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     recent = 0.0
     for step in range(steps):
         batch = make_batch(*draw_batch(rng, recipe.mixture), tokenizer, noise)
         with torch.autocast("cpu", torch.bfloat16):
             loss, attribute_loss, accuracy = losses(model, attribute_head, batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (loss + attribute_loss).backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         recent += (accuracy - recent) / min(step + 1, 50)
         bar.set_postfix(accuracy=f"{recent:.3f}", refresh=False)
@@ -218,8 +219,8 @@ def _rate(step: int, steps: int) -> float:
 
 def _attributes(scene: Scene) -> np.ndarray[Any, np.dtype[np.int64]]:
     cells = np.zeros((len(scene.cells), len(ATTRIBUTE_CLASSES)), np.int64)
-    for thing in things(scene):
-        cells[thing.place, :3] = thing.shape + 1, thing.colour + 1, thing.size + 1
+    for obj in scene_objects(scene):
+        cells[obj.place, :3] = obj.shape + 1, obj.color + 1, obj.size + 1
     cells[:, 3] = scene.background
     return cells
 

@@ -1,4 +1,4 @@
-"""Stage 3: images that may answer a query, proposed by two indexes over the seed pool.
+"""Propose candidates that may answer a query, with two indexes over the seed pool: stage 3.
 
 The visual index holds images, the text index their captions. Both are searched with a text of the draft. The draft's
 own input image is never a candidate. An image that both indexes find has a row for each and is judged once.
@@ -21,14 +21,14 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Searched:
-    """One index and what it is searched with.
+class IndexSearch:
+    """Search of one index.
 
     Attributes:
         ids: images of the index.
         vectors: float32 [n_images, dim], of unit length.
         queries: float32 [n_drafts, dim], likewise.
-        k: candidates a draft.
+        k: candidates per draft.
     """
 
     ids: Sequence[str]
@@ -37,31 +37,23 @@ class Searched:
     k: int
 
 
-def search(drafts: Sequence[Draft], indexes: Mapping[Index, Searched]) -> list[Candidate]:
-    """Propose candidates.
-
-    Args:
-        drafts: the queries.
-        indexes: those to search.
-
-    Returns:
-        The candidates, by draft, index and rank.
-    """
+def search(drafts: Sequence[Draft], indexes: Mapping[Index, IndexSearch]) -> list[Candidate]:
+    """Propose candidates from all indexes, by draft, index and rank."""
     found = {index: _found(drafts, searched, index) for index, searched in indexes.items() if searched.k}
     return [
         candidate for position in range(len(drafts)) for of_index in found.values() for candidate in of_index[position]
     ]
 
 
-def images_of(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
-    """The images of each query's candidates: visual ones first, each image once."""
+def images_by_query(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
+    """Collect the images of each query's candidates: visual ones first, each image once."""
     found: dict[str, dict[str, None]] = {}
     for candidate in candidates:
         found.setdefault(candidate.query, {})[candidate.image] = None
     return {query: list(images) for query, images in found.items()}
 
 
-def _found(drafts: Sequence[Draft], searched: Searched, index: Index) -> list[list[Candidate]]:
+def _found(drafts: Sequence[Draft], searched: IndexSearch, index: Index) -> list[list[Candidate]]:
     if not drafts or not len(searched.ids):
         return [[] for _ in drafts]
     # One more than wanted, for the input image may be among them.

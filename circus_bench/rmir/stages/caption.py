@@ -1,13 +1,13 @@
-"""The captions that stage 3 searches, of images that the collection brings no description of."""
+"""Caption the images that the collection brings no description of, for the text index of stage 3."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from circus_bench.api.chat.messages import Asker, Parsed
+from circus_bench.api.chat.messages import ChatClient, Parsed
 from circus_bench.rmir.config import CaptionSettings
-from circus_bench.rmir.records import Caption, Seed, Unanswered
-from circus_bench.rmir.stages.image_payloads import Shown, failure
+from circus_bench.rmir.records import Caption, FailedRequest, Seed
+from circus_bench.rmir.stages.image_payloads import ImageLoader, failure
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
@@ -17,37 +17,30 @@ def caption(
     seeds: Sequence[Seed],
     *,
     images: Mapping[str, bytes],
-    asker: Asker,
+    client: ChatClient,
     template: Template,
     settings: CaptionSettings,
-) -> tuple[list[Caption], list[Unanswered]]:
-    """Let a model describe images.
-
-    Args:
-        seeds: the images.
-        images: image id to the bytes of its file.
-        asker: puts the questions.
-        template: of the question.
-        settings: model and sampling.
+) -> tuple[list[Caption], list[FailedRequest]]:
+    """Caption images with a model.
 
     Returns:
         The captions, in the order of the seeds, and the images without one: the text index cannot find them.
     """
-    shown = Shown(images)
-    questions = [
-        template.question(
+    load_images = ImageLoader(images)
+    requests = [
+        template.render(
             settings.model,
             {},
-            images=shown(seed.image),
+            images=load_images(seed.image),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
         )
         for seed in seeds
     ]
-    captions, unanswered = [], []
-    for seed, outcome in zip(seeds, asker.ask(questions), strict=True):
-        if isinstance(outcome, Parsed):
-            captions.append(Caption(seed.image, str(outcome.value["caption"]).strip(), settings.model))
-        elif why := failure(outcome):
-            unanswered.append(Unanswered(seed.image, template.id, *why))
-    return captions, unanswered
+    captions, failed = [], []
+    for seed, result in zip(seeds, client.complete(requests), strict=True):
+        if isinstance(result, Parsed):
+            captions.append(Caption(seed.image, str(result.value["caption"]).strip(), settings.model))
+        elif why := failure(result):
+            failed.append(FailedRequest(seed.image, template.id, *why))
+    return captions, failed

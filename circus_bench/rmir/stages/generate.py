@@ -1,14 +1,14 @@
-"""Stage 1: a question about every seed image in every category, with a description of an image that answers it."""
+"""Generate a query for every seed image and category, with a description of an image that answers it: stage 1."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from circus_bench.api.chat.messages import Asker, Outcome, Parsed
+from circus_bench.api.chat.messages import ChatClient, Parsed, ParseResult
 from circus_bench.errors import CircusError
-from circus_bench.rmir.config import GenerateSettings, Reading
-from circus_bench.rmir.records import Category, Draft, Seed, Unanswered, Why
-from circus_bench.rmir.stages.image_payloads import Shown, failure
+from circus_bench.rmir.config import GenerateSettings, ReadabilityMetric
+from circus_bench.rmir.records import Category, Draft, FailedRequest, FailureReason, Seed
+from circus_bench.rmir.stages.image_payloads import ImageLoader, failure
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
@@ -18,58 +18,50 @@ def generate(
     seeds: Sequence[Seed],
     *,
     images: Mapping[str, bytes],
-    asker: Asker,
+    client: ChatClient,
     templates: Mapping[Category, Template],
     settings: GenerateSettings,
-) -> tuple[list[Draft], list[Unanswered]]:
-    """Let a model write queries.
-
-    Args:
-        seeds: the images.
-        images: image id to the bytes of its file.
-        asker: puts the questions.
-        templates: of each category that is wanted.
-        settings: model and sampling.
+) -> tuple[list[Draft], list[FailedRequest]]:
+    """Generate queries with a model.
 
     Returns:
-        The queries, by image and category, and the questions without one.
+        The queries, by image and category, and the requests without one.
 
     Raises:
-        CircusError: the reading grade is wanted and cannot be measured; nothing was asked then.
+        CircusError: the reading grade is wanted and cannot be measured; no request was sent then.
     """
     grade = reading_grade(settings.reading)
-    asked = [(seed.image, category) for seed in seeds for category in settings.categories]
-    shown = Shown(images)
-    questions = [
-        templates[category].question(
+    pairs = [(seed.image, category) for seed in seeds for category in settings.categories]
+    load_images = ImageLoader(images)
+    requests = [
+        templates[category].render(
             settings.model,
             {},
-            images=shown(image),
+            images=load_images(image),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
         )
-        for image, category in asked
+        for image, category in pairs
     ]
-    drafts, unanswered = [], []
-    for (image, category), outcome in zip(asked, asker.ask(questions), strict=True):
-        why = _no_draft(outcome)
-        if why is not None:
-            unanswered.append(Unanswered(image, templates[category].id, *why))
+    drafts, failed = [], []
+    for (image, category), result in zip(pairs, client.complete(requests), strict=True):
+        if why := _no_draft(result):
+            failed.append(FailedRequest(image, templates[category].id, *why))
             continue
-        assert isinstance(outcome, Parsed)
-        text, answer = (str(outcome.value[name]).strip() for name in ("text", "answer"))
+        assert isinstance(result, Parsed)
+        text, answer = (str(result.value[name]).strip() for name in ("text", "answer"))
         drafts.append(Draft(f"{image}-{category}", image, category, text, answer, grade(text), settings.model))
-    return drafts, unanswered
+    return drafts, failed
 
 
-def reading_grade(reading: Reading) -> Callable[[str], float | None]:
-    """The function that measures the Flesch-Kincaid grade of a text.
+def reading_grade(reading: ReadabilityMetric) -> Callable[[str], float | None]:
+    """Return the function that measures the Flesch-Kincaid grade of a text.
 
     Raises:
         CircusError: `textstat`, or the dictionary that it counts syllables by, is not installed. It would look for the
             dictionary on the network by itself, and only when the first text is measured.
     """
-    if reading is Reading.OFF:
+    if reading is ReadabilityMetric.OFF:
         return lambda _: None
     try:
         import nltk
@@ -89,11 +81,11 @@ def reading_grade(reading: Reading) -> Callable[[str], float | None]:
     return lambda text: float(measure(text))
 
 
-def _no_draft(outcome: Outcome) -> tuple[Why, str] | None:
-    """Why there is no query in an outcome; None when there is one."""
-    if not isinstance(outcome, Parsed):
-        return failure(outcome)
-    if not outcome.value["possible"]:
-        return Why.IMPOSSIBLE, ""
-    empty = [name for name in ("text", "answer") if not str(outcome.value[name]).strip()]
-    return (Why.MALFORMED, str(dict(outcome.value))) if empty else None
+def _no_draft(result: ParseResult) -> tuple[FailureReason, str] | None:
+    """Tell why a result holds no query, with the reply itself; None when it holds one."""
+    if not isinstance(result, Parsed):
+        return failure(result)
+    if not result.value["possible"]:
+        return FailureReason.IMPOSSIBLE, ""
+    empty = [name for name in ("text", "answer") if not str(result.value[name]).strip()]
+    return (FailureReason.MALFORMED, str(dict(result.value))) if empty else None

@@ -1,17 +1,17 @@
-"""What the stages that ask have in common: the images of a question, and outcomes that are no answer."""
+"""Load the images of requests, and describe results that are no usable answer."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 
-from circus_bench.api.chat.messages import Malformed, Outcome, Refused
+from circus_bench.api.chat.messages import Malformed, ParseResult, Refused
 from circus_bench.errors import ImageError
-from circus_bench.rmir.records import Why
+from circus_bench.rmir.records import FailureReason
 
 
-class Shown:
-    """Reads the images of some questions, each once: an input image goes with a hundred of them.
+class ImageLoader:
+    """Loader of the images of requests that reads each once: an input image goes with a hundred requests.
 
     Args:
         images: image id to the bytes of its file.
@@ -22,7 +22,7 @@ class Shown:
         self._read: dict[str, tuple[str, bytes]] = {}
 
     def __call__(self, *ids: str) -> dict[str, bytes]:
-        """The images of a question by the SHA-256 of their files, in order.
+        """Load the images of a request by the SHA-256 of their files, in order.
 
         Raises:
             ImageError: an image is not there.
@@ -36,13 +36,13 @@ class Shown:
         return dict(self._read[image] for image in ids)
 
 
-def failure(outcome: Outcome) -> tuple[Why, str] | None:
-    """Why an outcome is no answer, and the reply itself; None for an answer."""
-    if isinstance(outcome, Refused):
-        return Why.REFUSED, outcome.raw
-    return (Why.MALFORMED, outcome.raw) if isinstance(outcome, Malformed) else None
+def failure(result: ParseResult) -> tuple[FailureReason, str] | None:
+    """Tell why a result is no answer, with the reply itself; None for an answer."""
+    if isinstance(result, Refused):
+        return FailureReason.REFUSED, result.raw
+    return (FailureReason.MALFORMED, result.raw) if isinstance(result, Malformed) else None
 
 
-def describe(outcome: Outcome) -> str:
-    """What to write in place of a reason where there is no answer."""
-    return outcome.error if isinstance(outcome, Malformed) else "the model declined"
+def describe(result: ParseResult) -> str:
+    """Return the text in place of a judge's reason where there is no answer."""
+    return result.error if isinstance(result, Malformed) else "the model declined"

@@ -1,4 +1,4 @@
-"""Stage 4: every judge says of every candidate whether it answers the query."""
+"""Vote on every candidate with every LLM judge: stage 4."""
 
 from __future__ import annotations
 
@@ -6,83 +6,79 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from circus_bench.api.chat.messages import Asker, Outcome, Parsed
+from circus_bench.api.chat.messages import ChatClient, Parsed, ParseResult
 from circus_bench.rmir.config import Judge, JudgeSettings
-from circus_bench.rmir.records import Decision, Draft, Vote
-from circus_bench.rmir.stages.image_payloads import Shown, describe
+from circus_bench.rmir.records import Draft, JudgeDecision, Vote
+from circus_bench.rmir.stages.image_payloads import ImageLoader, describe
 from circus_bench.rmir.templates import Template
 
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A query and the images that may answer it."""
+class CandidateList:
+    """Query and the images that may answer it."""
 
     draft: Draft
     images: tuple[str, ...]
 
 
 def judge(
-    cases: Sequence[Case],
+    lists: Sequence[CandidateList],
     *,
     images: Mapping[str, bytes],
-    asker: Asker,
+    client: ChatClient,
     template: Template,
     settings: JudgeSettings,
 ) -> list[Vote]:
-    """Let the judges vote.
+    """Collect the votes of an LLM-as-a-judge panel.
 
-    A judge sees the input image, the question and one candidate at a time. The candidates of a query come before it in
-    an order of their own, so that what a judge does worse over time, or did not get to, has nothing to do with ranks.
-
-    Args:
-        cases: the queries with their candidates.
-        images: image id to the bytes of its file.
-        asker: puts the questions.
-        template: of the question.
-        settings: the panel, and the seed of the order.
+    A judge sees the input image, the question and one candidate at a time. Each judge sees the candidates of a query in
+    a random order of its own, so that drift of a judge, or a run that stopped early, is independent of ranks.
 
     Returns:
-        One row a case, candidate and judge, in their order. A reply that is no verdict is an abstention with its text.
+        One row per query, candidate and judge, in order. A reply without a verdict is an abstention with its text.
     """
-    asked = [
-        (case, image, member)
-        for case in cases
+    planned = [
+        (entry, image, member)
+        for entry in lists
         for member in settings.judges
-        for image in _shuffled(case, member, settings.seed)
+        for image in _shuffled(entry, member, settings.seed)
     ]
-    shown = Shown(images)
-    questions = [
-        template.question(
+    load_images = ImageLoader(images)
+    requests = [
+        template.render(
             member.model,
-            {"text": case.draft.text},
-            images=shown(case.draft.image, image),
+            {"text": entry.draft.text},
+            images=load_images(entry.draft.image, image),
             temperature=member.temperature,
             sample=member.sample,
             max_tokens=settings.max_tokens,
         )
-        for case, image, member in asked
+        for entry, image, member in planned
     ]
     votes = {
-        (case.draft.query, image, member): _vote(case.draft.query, image, member.name, outcome)
-        for (case, image, member), outcome in zip(asked, asker.ask(questions), strict=True)
+        (entry.draft.query, image, member): _vote(entry.draft.query, image, member.name, result)
+        for (entry, image, member), result in zip(planned, client.complete(requests), strict=True)
     }
     return [
-        votes[case.draft.query, image, member] for case in cases for image in case.images for member in settings.judges
+        votes[entry.draft.query, image, member]
+        for entry in lists
+        for image in entry.images
+        for member in settings.judges
     ]
 
 
-def _shuffled(case: Case, member: Judge, seed: int) -> list[str]:
-    """The candidates in an order that depends on nothing but the seed, the judge and the query."""
+def _shuffled(entry: CandidateList, member: Judge, seed: int) -> list[str]:
+    """Shuffle the candidates in an order that depends on nothing but the seed, the judge and the query."""
 
     def order(image: str) -> str:
-        return hashlib.sha256(f"{seed} {member.name} {case.draft.query} {image}".encode()).hexdigest()
+        return hashlib.sha256(f"{seed} {member.name} {entry.draft.query} {image}".encode()).hexdigest()
 
-    return sorted(case.images, key=order)
+    return sorted(entry.images, key=order)
 
 
-def _vote(query: str, image: str, judge: str, outcome: Outcome) -> Vote:
-    if isinstance(outcome, Parsed):
-        return Vote(query, image, judge, Decision(outcome.value["decision"]), str(outcome.value["reason"]))
-    return Vote(query, image, judge, Decision.ABSTAIN, describe(outcome), outcome.raw)
+def _vote(query: str, image: str, judge: str, result: ParseResult) -> Vote:
+    if isinstance(result, Parsed):
+        return Vote(query, image, judge, JudgeDecision(result.value["decision"]), str(result.value["reason"]))
+    return Vote(query, image, judge, JudgeDecision.ABSTAIN, describe(result), result.raw)

@@ -1,87 +1,71 @@
-"""Stage 0: the images that queries are made from, spread over what the collection shows.
+"""Deduplicate and cluster the collection, and sample the seed images that queries are made from: stage 0.
 
-Repeated images are left out, the rest is clustered by k-means on unit vectors, and some images of each cluster are
-drawn.
+Exact and near duplicates are dropped, the rest is clustered by k-means on unit vectors, and some images are sampled per
+cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from circus_bench.doctor.hashes import near_duplicates
-from circus_bench.doctor.image_checks import examine
+from circus_bench.doctor.image_checks import scan_images
 from circus_bench.errors import CircusError
-from circus_bench.rmir.config import Near, SeedSettings
-from circus_bench.rmir.records import Removed, Seed, Why
+from circus_bench.rmir.config import DedupMode, SeedSettings
+from circus_bench.rmir.records import DroppedImage, FailureReason, ScannedImage, Seed
 
 VERSION = 1
 
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What decoding an image told.
-
-    Attributes:
-        image: its id.
-        digest: SHA-256 of the picture; empty when it cannot be decoded.
-        phash: perceptual hash, 16 hexadecimal digits; likewise.
-    """
-
-    image: str
-    digest: str
-    phash: str
-
-
-def look(ids: Sequence[str], *, images: Mapping[str, bytes]) -> list[Seen]:
-    """Decode images; one row each, in their order."""
-    found = examine(images, ids)
+def scan_collection(ids: Sequence[str], *, images: Mapping[str, bytes]) -> list[ScannedImage]:
+    """Decode images, and return one row per image, in their order."""
+    found = scan_images(images, ids)
     readable = found.inspection.readable
     return [
-        Seen(i, readable[i].digest, f"{found.phashes[i]:016x}") if i in readable else Seen(i, "", "")
+        ScannedImage(i, readable[i].digest, f"{found.phashes[i]:016x}") if i in readable else ScannedImage(i, "", "")
         for i in dict.fromkeys(ids)
     ]
 
 
-def distinct(seen: Sequence[Seen], *, near: Near) -> tuple[list[str], list[Removed]]:
-    """Leave out images that cannot be decoded, and those that repeat an earlier one.
+def deduplicate(scanned: Sequence[ScannedImage], *, near: DedupMode) -> tuple[list[str], list[DroppedImage]]:
+    """Drop images that cannot be decoded, and those that duplicate an earlier one.
 
     Args:
-        seen: all images, in the collection's order: the first of several like ones stays.
-        near: which near duplicates count as repeated.
+        scanned: all images, in the collection's order: the first of several duplicates stays.
+        near: near duplicates that count.
 
     Returns:
         The ids of those that stay, and those that do not.
     """
-    alike = _neighbours(seen, near)
+    alike = _near_duplicates(scanned, near)
     first: dict[str, str] = {}
     kept: dict[str, None] = {}
-    removed = []
-    for row in seen:
+    dropped = []
+    for row in scanned:
         if not row.digest:
-            removed.append(Removed(row.image, Why.UNREADABLE, ""))
+            dropped.append(DroppedImage(row.image, FailureReason.UNREADABLE, ""))
         elif row.digest in first:
-            removed.append(Removed(row.image, Why.SAME_PIXELS, first[row.digest]))
+            dropped.append(DroppedImage(row.image, FailureReason.SAME_PIXELS, first[row.digest]))
         elif twins := [twin for twin in alike.get(row.image, ()) if twin in kept]:
-            removed.append(Removed(row.image, Why.SAME_HASH, twins[0]))
+            dropped.append(DroppedImage(row.image, FailureReason.SAME_HASH, twins[0]))
         else:
             kept[row.image] = None
             first[row.digest] = row.image
-    return list(kept), removed
+    return list(kept), dropped
 
 
-def draw(ids: Sequence[str], vectors: Floats | None, *, settings: SeedSettings) -> list[Seed]:
-    """Draw the seeds.
+def sample_seeds(ids: Sequence[str], vectors: Floats | None, *, settings: SeedSettings) -> list[Seed]:
+    """Sample the seeds.
 
     Args:
         ids: of the images.
         vectors: float32 [n_images, dim], of unit length; None where no clusters are wanted.
-        settings: clusters, images of each, and the seed.
+        settings: clusters, images per cluster, and the seed.
 
     Returns:
         The seeds, in the images' order; without clusters all images, in one cluster.
@@ -97,7 +81,7 @@ def draw(ids: Sequence[str], vectors: Floats | None, *, settings: SeedSettings) 
             f"to 0 to take every image"
         )
     cluster = _clusters(vectors, settings)
-    # A shuffle, then a stable sort by cluster: the first ones of each cluster are a random draw from it.
+    # A shuffle, then a stable sort by cluster: the first ones of each cluster are a random sample of it.
     shuffled = np.random.default_rng(settings.seed).permutation(len(ids))
     grouped = shuffled[np.argsort(cluster[shuffled], kind="stable")]
     starts = np.searchsorted(cluster[grouped], cluster[grouped])
@@ -106,7 +90,7 @@ def draw(ids: Sequence[str], vectors: Floats | None, *, settings: SeedSettings) 
 
 
 def _clusters(vectors: Floats, settings: SeedSettings) -> NDArray[np.int64]:
-    """The cluster of each image, by spherical k-means: int64 [n_images]."""
+    """Cluster the images by spherical k-means: int64 [n_images]."""
     try:
         import faiss
     except ImportError:
@@ -127,14 +111,14 @@ def _clusters(vectors: Floats, settings: SeedSettings) -> NDArray[np.int64]:
     return found
 
 
-def _neighbours(seen: Iterable[Seen], near: Near) -> dict[str, list[str]]:
-    """For each image those that count as its near duplicates."""
-    if near is Near.OFF:
+def _near_duplicates(scanned: Iterable[ScannedImage], near: DedupMode) -> dict[str, list[str]]:
+    """Map each image to those that count as its near duplicates."""
+    if near is DedupMode.OFF:
         return {}
-    found = near_duplicates({row.image: int(row.phash, 16) for row in seen if row.digest})
+    found = near_duplicates({row.image: int(row.phash, 16) for row in scanned if row.digest})
     groups: list[tuple[str, ...]] = list(found.exact)
     alike = {image: [other for other in group if other != image] for group in groups for image in group}
-    if near is Near.ONE_BIT:
+    if near is DedupMode.ONE_BIT:
         for one, other in found.near:
             for group, others in ((one, other), (other, one)):
                 for image in group:

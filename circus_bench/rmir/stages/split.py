@@ -1,4 +1,4 @@
-"""Stage 7: queries whose labels are most likely complete go to the test split.
+"""Assign the queries whose labels are most likely complete to the test split: stage 7.
 
 TSR is computed on the candidates of the visual index, in its order: see `circus_bench.metrics.tsr`. Lists that are
 shorter than the index was asked for can be filled up with artificial negatives at their end, which raise TSR; how many
@@ -12,21 +12,21 @@ import math
 from collections.abc import Mapping, Sequence
 
 from circus_bench.metrics.tsr import Verdict, tsr
-from circus_bench.rmir.config import Lists, SplitSettings
-from circus_bench.rmir.records import Assigned, Candidate, Index, Judged, Split
-from circus_bench.rmir.stages.consensus import answered
+from circus_bench.rmir.config import SplitSettings, TsrScope
+from circus_bench.rmir.records import Candidate, CandidateConsensus, Index, Split, SplitAssignment
+from circus_bench.rmir.stages.consensus import positives_by_query
 
 VERSION = 1
 
 
 def split(
-    survivors: Sequence[Judged],
+    survivors: Sequence[CandidateConsensus],
     candidates: Sequence[Candidate],
-    judged: Sequence[Judged],
+    judged: Sequence[CandidateConsensus],
     *,
     visual_k: int,
     settings: SplitSettings,
-) -> list[Assigned]:
+) -> list[SplitAssignment]:
     """Assign each query that has a positive to a split.
 
     Args:
@@ -37,9 +37,9 @@ def split(
         settings: of the split.
 
     Returns:
-        One row a query, in the order of the survivors.
+        One row per query, in the order of the survivors.
     """
-    queries = list(answered(survivors))
+    queries = list(positives_by_query(survivors))
     lists = visual_lists(survivors, candidates, settings=settings)
     verdicts = {(row.query, row.image): _verdicts(row) for row in judged}
     scored: dict[str, tuple[float | None, int, int]] = {}
@@ -49,30 +49,30 @@ def split(
         padding = [[Verdict.NEGATIVE] * len(seen[0])] * artificial if seen else []
         scored[query] = (tsr([*seen, *padding]) if seen else None, len(seen), artificial)
     test = _test({query: value for query, (value, _, _) in scored.items() if value is not None}, len(queries), settings)
-    return [Assigned(query, Split.TEST if query in test else Split.TRAIN, *scored[query]) for query in queries]
+    return [SplitAssignment(query, Split.TEST if query in test else Split.TRAIN, *scored[query]) for query in queries]
 
 
 def visual_lists(
-    survivors: Sequence[Judged], candidates: Sequence[Candidate], *, settings: SplitSettings
+    survivors: Sequence[CandidateConsensus], candidates: Sequence[Candidate], *, settings: SplitSettings
 ) -> dict[str, list[str]]:
-    """The images that TSR is computed on, by query, best first."""
+    """Collect the images that TSR is computed on, by query, best first."""
     alive = {(row.query, row.image) for row in survivors}
     found: dict[str, list[str]] = {}
     for row in sorted(candidates, key=lambda row: row.rank):
-        wanted = settings.lists is Lists.JUDGED or (row.query, row.image) in alive
+        wanted = settings.lists is TsrScope.JUDGED or (row.query, row.image) in alive
         if row.index is Index.VISUAL and wanted:
             found.setdefault(row.query, []).append(row.image)
     return found
 
 
-def _verdicts(row: Judged) -> list[Verdict]:
-    """The votes on a candidate; TSR does not ask whose they are."""
+def _verdicts(row: CandidateConsensus) -> list[Verdict]:
+    """List the votes on a candidate; TSR does not depend on whose they are."""
     counts = {Verdict.POSITIVE: row.accepts, Verdict.NEGATIVE: row.rejects, Verdict.ABSTAIN: row.abstentions}
     return [verdict for verdict, count in counts.items() for _ in range(count)]
 
 
 def _test(values: Mapping[str, float], n_queries: int, settings: SplitSettings) -> set[str]:
-    """The queries for testing."""
+    """Choose the queries of the test split."""
     if settings.threshold is not None:
         return {query for query, value in values.items() if value >= settings.threshold}
     size = settings.test_size if settings.test_size is not None else math.floor(n_queries * settings.test_share + 0.5)

@@ -1,31 +1,31 @@
-"""The language of the `scenes` benchmark: captions, edits, what a text alone says of its target, and the vocabulary.
+"""Generate the texts of the `scenes` benchmark: captions, modification texts (edits), and the vocabulary.
 
 A text carries claims: what it says of the target to a reader who does not see the reference. The number of gallery
-images that fulfil all claims tells how far text alone can go.
+images that fulfill all claims tells how far text alone can go.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from circus_bench.sources.scenes.world import (
     BACKGROUNDS,
-    COLOURS,
+    COLORS,
     PLACES,
     SHAPES,
     SIZES,
     Scene,
-    Thing,
+    SceneObject,
     code,
-    things,
+    scene_objects,
     with_cells,
 )
 
-COLOUR_NAMES = tuple(COLOURS)
+COLOR_NAMES = tuple(COLORS)
 BACKGROUND_NAMES = tuple(BACKGROUNDS)
 
 EDITS = ("recolor", "reshape", "resize", "remove", "add", "move", "swap", "background", "flip")
@@ -57,22 +57,22 @@ _EDIT_WORDS = """
 WORD_PATTERN = "[a-z]+|[,:]"
 
 
-class Has(NamedTuple):
-    """The target shows a thing of this shape, colour, size and place (indices; None where the text does not say)."""
+class ObjectClaim(NamedTuple):
+    """The target shows an object of this shape, color, size and place (indices; None where the text does not say)."""
 
     shape: int | None = None
-    colour: int | None = None
+    color: int | None = None
     size: int | None = None
     place: int | None = None
 
 
-class On(NamedTuple):
+class BackgroundClaim(NamedTuple):
     """The target has this background."""
 
     background: int
 
 
-Claim = Has | On
+Claim = ObjectClaim | BackgroundClaim
 
 
 class Edit(NamedTuple):
@@ -91,28 +91,28 @@ class Edit(NamedTuple):
     kind: str
 
 
-def claims_of(scene: Scene) -> Iterator[Claim]:
+def iter_claims(scene: Scene) -> Iterator[Claim]:
     """Every claim that the scene fulfils; a claim may come more than once."""
-    yield On(scene.background)
-    for thing in things(scene):
-        choices = ((value, None) for value in (thing.shape, thing.colour, thing.size, thing.place))
-        yield from (Has(*values) for values in product(*choices))
+    yield BackgroundClaim(scene.background)
+    for obj in scene_objects(scene):
+        choices = ((value, None) for value in (obj.shape, obj.color, obj.size, obj.place))
+        yield from (ObjectClaim(*values) for values in product(*choices))
 
 
-def fulfils(scene: Scene, claims: Iterable[Claim]) -> bool:
+def fulfills(scene: Scene, claims: Iterable[Claim]) -> bool:
     """Whether the scene fulfils every claim."""
-    return all(_fulfils(scene, claim) for claim in claims)
+    return all(_fulfills(scene, claim) for claim in claims)
 
 
-def _fulfils(scene: Scene, claim: Claim) -> bool:
-    if isinstance(claim, On):
+def _fulfills(scene: Scene, claim: Claim) -> bool:
+    if isinstance(claim, BackgroundClaim):
         return scene.background == claim.background
     return any(
-        claim.shape in (None, thing.shape)
-        and claim.colour in (None, thing.colour)
-        and claim.size in (None, thing.size)
-        and claim.place in (None, thing.place)
-        for thing in things(scene)
+        claim.shape in (None, obj.shape)
+        and claim.color in (None, obj.color)
+        and claim.size in (None, obj.size)
+        and claim.place in (None, obj.place)
+        for obj in scene_objects(scene)
     )
 
 
@@ -124,37 +124,37 @@ def caption(
     Args:
         rng: source of the wording.
         scene: the scene.
-        detail: the chance of each size, each place and the background to be mentioned; shape and colour always are.
-        count: how many things are mentioned; all when None.
+        detail: the chance of each size, each place and the background to be mentioned; shape and color always are.
+        count: how many objects are mentioned; all when None.
 
     Returns:
         The description, and what it says.
     """
-    mentioned = list(things(scene))
+    mentioned = list(scene_objects(scene))
     rng.shuffle(mentioned)
     phrases: list[str] = []
     claims: list[Claim] = []
-    for thing in mentioned[:count]:
-        size = thing.size if rng.random() < detail else None
-        place = thing.place if rng.random() < detail else None
-        phrases.append(_a(_phrase(thing.shape, thing.colour, size)) + ("" if place is None else _at(rng, place)))
-        claims.append(Has(thing.shape, thing.colour, size, place))
+    for obj in mentioned[:count]:
+        size = obj.size if rng.random() < detail else None
+        place = obj.place if rng.random() < detail else None
+        phrases.append(_a(_phrase(obj.shape, obj.color, size)) + ("" if place is None else _at(rng, place)))
+        claims.append(ObjectClaim(obj.shape, obj.color, size, place))
     if len(phrases) < 3:
         text = rng.choice((" and ", ", ")).join(phrases)
     else:
         text = ", ".join(phrases[:-1]) + " and " + phrases[-1]
     if rng.random() < detail:
         text += f" on a {BACKGROUND_NAMES[scene.background]} background"
-        claims.append(On(scene.background))
+        claims.append(BackgroundClaim(scene.background))
     return text, tuple(claims)
 
 
 def broad_claims() -> list[tuple[str, Claim]]:
-    """Phrases that fit a large share of all scenes, and what each says."""
-    shapes = [(f"a {name}", Has(shape=index)) for index, name in enumerate(SHAPES)]
-    colours = [(f"something {name}", Has(colour=index)) for index, name in enumerate(COLOUR_NAMES)]
-    backgrounds = [(f"a {name} background", On(index)) for index, name in enumerate(BACKGROUND_NAMES)]
-    return [*shapes, *colours, *backgrounds]
+    """List phrases that fit a large share of all scenes, and what each says."""
+    shapes = [(f"a {name}", ObjectClaim(shape=index)) for index, name in enumerate(SHAPES)]
+    colors = [(f"something {name}", ObjectClaim(color=index)) for index, name in enumerate(COLOR_NAMES)]
+    backgrounds = [(f"a {name} background", BackgroundClaim(index)) for index, name in enumerate(BACKGROUND_NAMES)]
+    return [*shapes, *colors, *backgrounds]
 
 
 def garble(rng: random.Random, text: str) -> str:
@@ -169,14 +169,14 @@ def garble(rng: random.Random, text: str) -> str:
 
 
 def vocabulary() -> list[str]:
-    """Every word that captions and edits are made of, sorted."""
-    names = (*SHAPES, *COLOUR_NAMES, *BACKGROUND_NAMES, *PLACES, *SIZES)
+    """List every word that captions and edits are made of, sorted."""
+    names = (*SHAPES, *COLOR_NAMES, *BACKGROUND_NAMES, *PLACES, *SIZES)
     texts = " ".join((*names, *UNCHANGED, *REPLACEMENTS, *BROAD, _EDIT_WORDS))
     return sorted(set(re.findall(WORD_PATTERN, texts)))
 
 
 def random_edit(rng: random.Random, scene: Scene, *, kinds: Sequence[str] = EDITS, two_steps: float = 0.25) -> Edit:
-    """An edit of the scene, or with chance `two_steps` two in sequence, joined by "and" or "then".
+    """Draw an edit of the scene, or with chance `two_steps` two in sequence, joined by "and" or "then".
 
     A second step that undoes or contradicts the first is not drawn.
     """
@@ -192,7 +192,7 @@ def random_edit(rng: random.Random, scene: Scene, *, kinds: Sequence[str] = EDIT
             continue
         next_kind = rng.choice([other for other in kinds if other != kind])
         second = _EDITORS[next_kind](rng, first.scene)
-        if second is None or second.scene == scene or not fulfils(second.scene, first.claims):
+        if second is None or second.scene == scene or not fulfills(second.scene, first.claims):
             continue
         text = first.text + rng.choice((" and ", " , then ")) + second.text
         return Edit(text, second.scene, first.claims + second.claims, f"{kind}+{next_kind}")
@@ -205,16 +205,16 @@ class _Outcome(NamedTuple):
 
 
 class _Reference(NamedTuple):
-    """A phrase that names one thing of a scene, and the attributes that the phrase gives away."""
+    """A phrase that names one object of a scene, and the attributes that the phrase gives away."""
 
     phrase: str
     shape: int | None = None
-    colour: int | None = None
+    color: int | None = None
     place: int | None = None
 
 
-def _phrase(shape: int, colour: int, size: int | None = None) -> str:
-    words = [COLOUR_NAMES[colour], SHAPES[shape]]
+def _phrase(shape: int, color: int, size: int | None = None) -> str:
+    words = [COLOR_NAMES[color], SHAPES[shape]]
     return " ".join(words if size is None else [SIZES[size], *words])
 
 
@@ -226,19 +226,19 @@ def _at(rng: random.Random, place: int) -> str:
     return rng.choice((" at the ", " in the ")) + PLACES[place]
 
 
-def _refer(rng: random.Random, scene: Scene, thing: Thing) -> _Reference:
-    """A phrase that names this thing and no other of the scene; short unambiguous names are the most likely."""
-    every = things(scene)
-    shape, colour, place = thing.shape, thing.colour, thing.place
+def _refer(rng: random.Random, scene: Scene, obj: SceneObject) -> _Reference:
+    """Draw a phrase that names this object and no other of the scene; short unambiguous names are the most likely."""
+    every = scene_objects(scene)
+    shape, color, place = obj.shape, obj.color, obj.place
     choices: list[_Reference] = []
     if len(every) == 1:
         choices += [_Reference(phrase) for phrase in ("the object", "it", "the shape")]
     if sum(other.shape == shape for other in every) == 1:
         choices += [_Reference(f"the {SHAPES[shape]}", shape)] * 3
-    if sum(other.colour == colour for other in every) == 1:
-        choices += [_Reference(f"the {COLOUR_NAMES[colour]} {noun}", None, colour) for noun in ("object", "one")]
-    if sum((other.shape, other.colour) == (shape, colour) for other in every) == 1:
-        choices += [_Reference(f"the {_phrase(shape, colour)}", shape, colour)] * 2
+    if sum(other.color == color for other in every) == 1:
+        choices += [_Reference(f"the {COLOR_NAMES[color]} {noun}", None, color) for noun in ("object", "one")]
+    if sum((other.shape, other.color) == (shape, color) for other in every) == 1:
+        choices += [_Reference(f"the {_phrase(shape, color)}", shape, color)] * 2
     choices.append(_Reference("the object" + _at(rng, place), None, None, place))
     choices.append(_Reference(f"the {SHAPES[shape]}" + _at(rng, place), shape, None, place))
     return rng.choice(choices)
@@ -248,66 +248,54 @@ def _other(rng: random.Random, count: int, than: int) -> int:
     return rng.choice([index for index in range(count) if index != than])
 
 
-def _recolor(rng: random.Random, scene: Scene) -> _Outcome:
-    thing = rng.choice(things(scene))
-    name = _refer(rng, scene, thing)
-    colour = _other(rng, len(COLOURS), thing.colour)
-    wordings = ("make {} {}", "change the color of {} to {}", "paint {} {}", "{} is {} now")
-    outcome = with_cells(scene, {thing.place: code(thing.shape, colour, thing.size)})
-    text = rng.choice(wordings).format(name.phrase, COLOUR_NAMES[colour])
-    return _Outcome(text, outcome, (Has(name.shape, colour, None, name.place),))
+def _change(
+    attribute: Literal["shape", "color", "size"], names: Sequence[str], *wordings: str
+) -> Callable[[random.Random, Scene], _Outcome]:
+    """Make the editor that changes an attribute of an object."""
 
+    def edit(rng: random.Random, scene: Scene) -> _Outcome:
+        obj = rng.choice(scene_objects(scene))
+        name = _refer(rng, scene, obj)
+        old: int = getattr(obj, attribute)
+        value = 1 - old if attribute == "size" else _other(rng, len(names), old)
+        text = rng.choice(wordings).format(name.phrase, names[value])
+        _, *changed = obj._replace(**{attribute: value})
+        claim = ObjectClaim(name.shape, name.color, None, name.place)._replace(**{attribute: value})
+        return _Outcome(text, with_cells(scene, {obj.place: code(*changed)}), (claim,))
 
-def _reshape(rng: random.Random, scene: Scene) -> _Outcome:
-    thing = rng.choice(things(scene))
-    name = _refer(rng, scene, thing)
-    shape = _other(rng, len(SHAPES), thing.shape)
-    wordings = ("turn {} into a {}", "replace {} with a {} of the same color", "{} becomes a {}")
-    outcome = with_cells(scene, {thing.place: code(shape, thing.colour, thing.size)})
-    text = rng.choice(wordings).format(name.phrase, SHAPES[shape])
-    return _Outcome(text, outcome, (Has(shape, name.colour, None, name.place),))
-
-
-def _resize(rng: random.Random, scene: Scene) -> _Outcome:
-    thing = rng.choice(things(scene))
-    name = _refer(rng, scene, thing)
-    size = 1 - thing.size
-    wordings = ("make {} {}", "{} should be {}", "resize {} so it is {}")
-    outcome = with_cells(scene, {thing.place: code(thing.shape, thing.colour, size)})
-    text = rng.choice(wordings).format(name.phrase, ("smaller", "bigger")[size])
-    return _Outcome(text, outcome, (Has(name.shape, name.colour, size, name.place),))
+    return edit
 
 
 def _remove(rng: random.Random, scene: Scene) -> _Outcome | None:
-    if len(things(scene)) < 2:
+    if len(scene_objects(scene)) < 2:
         return None
-    thing = rng.choice(things(scene))
+    obj = rng.choice(scene_objects(scene))
     text = rng.choice(("remove {}", "delete {}", "take away {}", "without {}"))
-    return _Outcome(text.format(_refer(rng, scene, thing).phrase), with_cells(scene, {thing.place: 0}), ())
+    return _Outcome(text.format(_refer(rng, scene, obj).phrase), with_cells(scene, {obj.place: 0}), ())
 
 
 def _add(rng: random.Random, scene: Scene) -> _Outcome | None:
-    if len(things(scene)) > 3:
+    if len(scene_objects(scene)) > 3:
         return None
     place = rng.choice([place for place, cell in enumerate(scene.cells) if not cell])
-    shape, colour, size = rng.randrange(len(SHAPES)), rng.randrange(len(COLOURS)), rng.randrange(len(SIZES))
+    shape, color, size = rng.randrange(len(SHAPES)), rng.randrange(len(COLORS)), rng.randrange(len(SIZES))
     if rng.random() < 0.3:
-        phrase, claim = _phrase(shape, colour, size) + _at(rng, place), Has(shape, colour, size, place)
+        phrase, claim = _phrase(shape, color, size) + _at(rng, place), ObjectClaim(shape, color, size, place)
     elif rng.random() < 1 / 3:
-        phrase, claim = SHAPES[shape] + _at(rng, place), Has(shape, None, None, place)
+        phrase, claim = SHAPES[shape] + _at(rng, place), ObjectClaim(shape, None, None, place)
     else:
-        phrase, claim = _phrase(shape, colour), Has(shape, colour)
+        phrase, claim = _phrase(shape, color), ObjectClaim(shape, color)
     text = rng.choice(("add {}", "put {}", "there is also {}", "plus {}")).format(_a(phrase))
-    return _Outcome(text, with_cells(scene, {place: code(shape, colour, size)}), (claim,))
+    return _Outcome(text, with_cells(scene, {place: code(shape, color, size)}), (claim,))
 
 
 def _move(rng: random.Random, scene: Scene) -> _Outcome:
-    thing = rng.choice(things(scene))
-    name = _refer(rng, scene, thing)
+    obj = rng.choice(scene_objects(scene))
+    name = _refer(rng, scene, obj)
     place = rng.choice([place for place, cell in enumerate(scene.cells) if not cell])
     text = rng.choice(("move {} to the {}", "{} is at the {} now", "put {} in the {}"))
-    outcome = with_cells(scene, {thing.place: 0, place: scene.cells[thing.place]})
-    claim = Has(name.shape, name.colour, None, place)
+    outcome = with_cells(scene, {obj.place: 0, place: scene.cells[obj.place]})
+    claim = ObjectClaim(name.shape, name.color, None, place)
     return _Outcome(text.format(name.phrase, PLACES[place]), outcome, (claim,))
 
 
@@ -329,7 +317,7 @@ def _background(rng: random.Random, scene: Scene) -> _Outcome:
         "on {} instead",
     )
     text = rng.choice(wordings).format(BACKGROUND_NAMES[background])
-    return _Outcome(text, Scene(background, scene.cells), (On(background),))
+    return _Outcome(text, Scene(background, scene.cells), (BackgroundClaim(background),))
 
 
 def _flip(rng: random.Random, scene: Scene) -> _Outcome | None:
@@ -343,10 +331,14 @@ def _flip(rng: random.Random, scene: Scene) -> _Outcome | None:
     return None if outcome == scene else _Outcome(rng.choice(wordings), outcome, ())
 
 
-_EDITORS = {
-    "recolor": _recolor,
-    "reshape": _reshape,
-    "resize": _resize,
+_EDITORS: dict[str, Callable[[random.Random, Scene], _Outcome | None]] = {
+    "recolor": _change(
+        "color", COLOR_NAMES, "make {} {}", "change the color of {} to {}", "paint {} {}", "{} is {} now"
+    ),
+    "reshape": _change(
+        "shape", SHAPES, "turn {} into a {}", "replace {} with a {} of the same color", "{} becomes a {}"
+    ),
+    "resize": _change("size", ("smaller", "bigger"), "make {} {}", "{} should be {}", "resize {} so it is {}"),
     "remove": _remove,
     "add": _add,
     "move": _move,

@@ -1,6 +1,6 @@
-"""The world of the `scenes` benchmark: what a scene is, which scenes are held out from training, how one is drawn.
+"""Define and render the scenes of the synthetic `scenes` benchmark, and tell which are held out from training.
 
-A scene is a background and a 3 x 3 grid of cells, each empty or holding one thing with a shape, a colour and a size. A
+A scene is a background and a 3 x 3 grid of cells, each empty or holding one object with a shape, a color and a size. A
 scene is a value: two images of the same scene differ in jitter alone (`render`), so whether an image answers a text is
 decided on the scenes, exactly, and never by a model.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond")
-COLOURS = {
+COLORS = {
     "red": (214, 40, 40),
     "green": (30, 140, 60),
     "blue": (40, 80, 210),
@@ -52,12 +52,12 @@ _NOISE_DEVIATION = 4.0
 _HELD_OUT_PARTS = 4  # one part in this many is held out
 
 
-class Thing(NamedTuple):
-    """One thing of a scene; the fields are indices into PLACES, SHAPES, COLOURS and SIZES."""
+class SceneObject(NamedTuple):
+    """One object of a scene; the fields are indices into PLACES, SHAPES, COLOURS and SIZES."""
 
     place: int
     shape: int
-    colour: int
+    color: int
     size: int
 
 
@@ -68,46 +68,46 @@ class Scene(NamedTuple):
     cells: tuple[int, ...]
 
 
-def code(shape: int, colour: int, size: int) -> int:
-    """The positive cell code of a thing.
+def code(shape: int, color: int, size: int) -> int:
+    """Return the positive cell code of an object.
 
     Example:
-        >>> things(Scene(0, (code(3, 2, 1), 0, 0, 0, 0, 0, 0, 0, 0)))
-        (Thing(place=0, shape=3, colour=2, size=1),)
+        >>> scene_objects(Scene(0, (code(3, 2, 1), 0, 0, 0, 0, 0, 0, 0, 0)))
+        (SceneObject(place=0, shape=3, color=2, size=1),)
     """
-    return 1 + (shape * len(COLOURS) + colour) * len(SIZES) + size
+    return 1 + (shape * len(COLORS) + color) * len(SIZES) + size
 
 
 @functools.lru_cache(maxsize=200_000)
-def things(scene: Scene) -> tuple[Thing, ...]:
-    """The things of a scene, in the order of their places."""
+def scene_objects(scene: Scene) -> tuple[SceneObject, ...]:
+    """List the objects of a scene, in the order of their places."""
     found = []
     for place, cell in enumerate(scene.cells):
         if cell:
             kind, size = divmod(cell - 1, len(SIZES))
-            found.append(Thing(place, *divmod(kind, len(COLOURS)), size))
+            found.append(SceneObject(place, *divmod(kind, len(COLORS)), size))
     return tuple(found)
 
 
 def with_cells(scene: Scene, changes: dict[int, int]) -> Scene:
-    """A copy of the scene with other codes at some places."""
+    """Copy the scene with other codes at some places."""
     return Scene(scene.background, tuple(changes.get(place, cell) for place, cell in enumerate(scene.cells)))
 
 
 def random_scene(rng: random.Random, count: int | None = None) -> Scene:
-    """A scene of `count` things (drawn from 1 to 4 when None)."""
+    """Draw a scene of `count` objects (itself drawn from 1 to 4 when None)."""
     count = count or rng.choice((1, 2, 2, 3, 3, 3, 4))
     cells = [0] * len(PLACES)
     for place in rng.sample(range(len(PLACES)), count):
-        cells[place] = code(rng.randrange(len(SHAPES)), rng.randrange(len(COLOURS)), rng.randrange(len(SIZES)))
+        cells[place] = code(rng.randrange(len(SHAPES)), rng.randrange(len(COLORS)), rng.randrange(len(SIZES)))
     return Scene(rng.randrange(len(BACKGROUNDS)), tuple(cells))
 
 
-def held_out(scene: Scene) -> bool:
-    """Whether the scene belongs to the part of the world that is kept for benchmarks.
+def is_held_out(scene: Scene) -> bool:
+    """Return whether the scene belongs to the held-out part, which is kept for benchmarks.
 
     Training draws none of these scenes and a benchmark draws no others, so no image of a benchmark shows a scene that a
-    model was trained on. The part follows from a checksum of the background and of the shape and colour in each cell.
+    model was trained on. The part follows from a checksum of the background and of the shape and color in each cell.
     Sizes are left out: a training scene is not even a resized version of a benchmark scene.
     """
     kinds = bytes((scene.background, *((cell + 1) // len(SIZES) for cell in scene.cells)))
@@ -115,13 +115,13 @@ def held_out(scene: Scene) -> bool:
 
 
 def difference(one: Scene, other: Scene) -> int:
-    """The number of cells that differ, plus one for another background."""
+    """Count the cells that differ, plus one for another background."""
     cells = sum(a != b for a, b in zip(one.cells, other.cells, strict=True))
     return cells + (one.background != other.background)
 
 
 def render(scenes: Sequence[Scene], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Draw scenes with fresh jitter: a nudge per thing, a shift of the grid, tints and pixel noise.
+    """Draw scenes with fresh jitter: a nudge per object, a shift of the grid, tints and pixel noise.
 
     Returns:
         RGB pixels, shape (len(scenes), SIDE, SIDE, 3).
@@ -131,11 +131,11 @@ def render(scenes: Sequence[Scene], rng: np.random.Generator) -> npt.NDArray[np.
     background = _palette(tuple(BACKGROUNDS.values()))[[scene.background for scene in scenes]] * tint
     cells = np.array([scene.cells for scene in scenes])
     kinds, size = np.divmod(np.maximum(cells - 1, 0), len(SIZES))
-    shape, colour = np.divmod(kinds, len(COLOURS))
+    shape, color = np.divmod(kinds, len(COLORS))
     sprite = np.where(cells > 0, 1 + shape * len(SIZES) + size, 0)
     masks = _sprites()[sprite, rng.integers(0, len(_NUDGES), cells.shape)]
     tint = rng.uniform(0.92, 1.08, (*cells.shape, 1)).astype(np.float32)
-    contrast = _palette(tuple(COLOURS.values()))[colour] * tint - background[:, None]
+    contrast = _palette(tuple(COLORS.values()))[color] * tint - background[:, None]
     drawn = masks[..., None] * contrast[:, :, None, None]
     grid = drawn.reshape(count, _GRID, _GRID, _CELL, _CELL, 3).transpose(0, 1, 3, 2, 4, 5)
     grid = grid.reshape(count, _GRID * _CELL, _GRID * _CELL, 3)
@@ -146,7 +146,7 @@ def render(scenes: Sequence[Scene], rng: np.random.Generator) -> npt.NDArray[np.
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
-def png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     """Encode RGB pixels of shape (height, width, 3) as a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
@@ -154,8 +154,8 @@ def png(pixels: npt.NDArray[np.uint8]) -> bytes:
 
 
 @functools.cache
-def _palette(colours: tuple[tuple[int, int, int], ...]) -> npt.NDArray[np.float32]:
-    return np.array(colours, np.float32)
+def _palette(colors: tuple[tuple[int, int, int], ...]) -> npt.NDArray[np.float32]:
+    return np.array(colors, np.float32)
 
 
 @functools.cache
@@ -166,7 +166,7 @@ def _noise() -> npt.NDArray[np.float32]:
 
 @functools.cache
 def _sprites() -> npt.NDArray[np.float32]:
-    """Coverage masks, shape (1 + shapes x sizes, nudges, cell, cell); the first is empty."""
+    """Draw coverage masks, shape (1 + shapes x sizes, nudges, cell, cell); the first is empty."""
     empty = np.zeros((len(_NUDGES), _CELL, _CELL), np.float32)
     drawn = [np.stack([_sprite(shape, radius, *nudge) for nudge in _NUDGES]) for shape in SHAPES for radius in _RADIUS]
     return np.stack([empty, *drawn])
@@ -177,9 +177,9 @@ def _sprite(shape: str, radius: float, dx: int, dy: int) -> npt.NDArray[np.float
     draw = ImageDraw.Draw(image)
 
     def point(x: float, y: float) -> tuple[float, float]:
-        """From units of the radius around the thing's centre to pixels of the oversampled cell."""
-        centre = _CELL / 2
-        return (centre + dx + x * radius) * _OVERSAMPLING, (centre + dy + y * radius) * _OVERSAMPLING
+        """Convert units of the radius around the object's center to pixels of the oversampled cell."""
+        center = _CELL / 2
+        return (center + dx + x * radius) * _OVERSAMPLING, (center + dy + y * radius) * _OVERSAMPLING
 
     if shape == "circle":
         draw.ellipse([point(-0.95, -0.95), point(0.95, 0.95)], fill=255)

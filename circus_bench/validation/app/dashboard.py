@@ -1,4 +1,4 @@
-"""The owner's dashboard: progress, agreement so far, speed and drift, and patterns to look at."""
+"""Summarize a study for its owner's dashboard: progress, inter-annotator agreement, speed, drift, and anomalies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 
 from circus_bench.audit.statistics import Estimate
 from circus_bench.validation.agreement import Coefficient, Statistic, agreement
-from circus_bench.validation.annotation_log import Access, JudgementStore, Person
-from circus_bench.validation.annotations import Judgement, Role, in_force
+from circus_bench.validation.annotation_log import Access, AnnotationLog, Person
+from circus_bench.validation.annotations import Annotation, AnnotatorRole, latest
 from circus_bench.validation.app.pages import duration
-from circus_bench.validation.app.worklist import Desk
-from circus_bench.validation.rater_anomalies import Window, known_answers, paces, suspicions, windows
-from circus_bench.validation.ratings import label_ratings
+from circus_bench.validation.app.worklist import Worklists
+from circus_bench.validation.rater_anomalies import (
+    Window,
+    check_item_accuracy,
+    drift_windows,
+    find_anomalies,
+    rater_paces,
+)
+from circus_bench.validation.ratings import counted_items, label_ratings
 from circus_bench.validation.study import Study
 
 STATISTICS = {
@@ -25,34 +31,38 @@ STATISTICS = {
 }
 
 
-def overview(study: Study, store: JudgementStore) -> dict[str, Any]:
-    """What the dashboard shows, for its template."""
-    log = store.judgements()
-    desk = Desk(study, store)
-    labels = label_ratings(study, log)
-    questions = {"label": labels, "valid or not": labels.against_rest(study.rubric.valid)}
+def overview(study: Study, log: AnnotationLog) -> dict[str, Any]:
+    """Compute the context of the dashboard's template."""
+    annotations = log.annotations()
+    worklists = Worklists(study, log)
+    labels = label_ratings(study, annotations)
+    questions = {"label": labels, "valid or not": labels.one_vs_rest(study.rubric.valid)}
     return {
-        "raters": _raters(study, store, desk, log),
+        "raters": _raters(study, log, worklists, annotations),
         "statistics": list(STATISTICS.values()),
         "agreement": {
             question: [_coefficient(found[statistic]) for statistic in STATISTICS]
             for question, found in ((name, agreement(table)) for name, table in questions.items())
         },
         "overlap": int((labels.counts.sum(axis=1) > 1).sum()),
-        "labels": _labels(study, log),
-        "drift": {rater: [_window(window) for window in row] for rater, row in windows(study, log).items()},
-        "suspicions": suspicions(study, log),
-        "disputed": _disputed(desk, log),
-        "judgements": len(log),
+        "labels": _labels(study, annotations),
+        "drift": {
+            rater: [_window(window) for window in row] for rater, row in drift_windows(study, annotations).items()
+        },
+        "anomalies": find_anomalies(study, annotations),
+        "disputed": _disputed(worklists, annotations),
+        "annotations": len(annotations),
     }
 
 
-def _raters(study: Study, store: JudgementStore, desk: Desk, log: Sequence[Judgement]) -> list[dict[str, Any]]:
-    pace, checks = paces(study, log), known_answers(study, log)
+def _raters(
+    study: Study, log: AnnotationLog, worklists: Worklists, annotations: Sequence[Annotation]
+) -> list[dict[str, Any]]:
+    pace, checks = rater_paces(study, annotations), check_item_accuracy(study, annotations)
     rows = []
     for rater in study.assignments:
         person = Person(rater, Access.RATER)
-        work, trail = desk.worklist(person), store.trail(person)
+        work, trail = worklists.of(person), log.trail(person)
         of_rater = pace.get(rater)
         rows.append(
             {
@@ -70,15 +80,15 @@ def _raters(study: Study, store: JudgementStore, desk: Desk, log: Sequence[Judge
     return rows
 
 
-def _labels(study: Study, log: Sequence[Judgement]) -> list[tuple[str, int]]:
-    counted = {item.id for item in study.items if not item.training and not item.known}
-    given = [j.label for j in in_force(log) if j.item in counted and j.role is Role.RATER]
+def _labels(study: Study, annotations: Sequence[Annotation]) -> list[tuple[str, int]]:
+    counted = {item.id for item in counted_items(study)}
+    given = [a.label for a in latest(annotations) if a.item in counted and a.role is AnnotatorRole.RATER]
     return [(label, given.count(label)) for label in study.rubric.labels]
 
 
-def _disputed(desk: Desk, log: Sequence[Judgement]) -> dict[str, int]:
-    disputed = desk.disputed()
-    decided = {judgement.item for judgement in log if judgement.role is Role.ADJUDICATOR}
+def _disputed(worklists: Worklists, annotations: Sequence[Annotation]) -> dict[str, int]:
+    disputed = worklists.disputed()
+    decided = {annotation.item for annotation in annotations if annotation.role is AnnotatorRole.ADJUDICATOR}
     return {"all": len(disputed), "decided": len([item for item in disputed if item in decided])}
 
 

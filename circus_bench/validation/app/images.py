@@ -1,4 +1,4 @@
-"""The images of a study, under opaque names. Nothing else can be had, whatever name is asked for."""
+"""Serve the images of a study under opaque names, and nothing else, whatever name is asked for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from PIL.Image import Image
 
 from circus_bench.benchmark import Benchmark
-from circus_bench.errors import MismatchError, some
+from circus_bench.errors import MismatchError, format_ids
 from circus_bench.images import UnreadableImageError, decode
-from circus_bench.validation.app.worklist import opaque
+from circus_bench.validation.app.worklist import opaque_name
 from circus_bench.validation.study import Study
 
 THUMBNAIL = 384  # pixels of the longer side: enough for two device pixels each
@@ -22,8 +22,8 @@ _SIGNATURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png",
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """An image as a browser gets it.
+class StudyImage:
+    """Image file as a browser gets it.
 
     Attributes:
         data: the file.
@@ -34,8 +34,8 @@ class Picture:
     media_type: str
 
 
-class Pictures:
-    """References, targets and candidates of a study's items.
+class StudyImages:
+    """Images of a study: references, targets and candidates of its items.
 
     Args:
         study: the study.
@@ -61,21 +61,21 @@ class Pictures:
         }
         missing = sorted(f"{name}: {image}" for name, image in needed if image not in self._images[name])
         if missing:
-            raise MismatchError(f"study {study.name!r} needs images that its benchmarks lack ({some(missing)})")
+            raise MismatchError(f"study {study.name!r} needs images that its benchmarks lack ({format_ids(missing)})")
         self._of_name = {self.name(*image): image for image in needed}
-        self._kept: OrderedDict[tuple[str, bool], Picture] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bool], StudyImage] = OrderedDict()
         self._lock = threading.Lock()
 
     def name(self, benchmark: str, image: str) -> str:
-        """The opaque name of an image."""
-        return opaque(self._study, "image", benchmark, image)
+        """Name an image."""
+        return opaque_name(self._study, "image", benchmark, image)
 
     def image_of(self, name: str) -> str | None:
-        """The id, within its benchmark, of the image of this name."""
+        """Find the id, within its benchmark, of the image of this name."""
         return self._of_name[name][1] if name in self._of_name else None
 
-    def get(self, name: str, *, small: bool = False) -> Picture | None:
-        """An image, or None where no image of the study has this name or its file is unreadable.
+    def get(self, name: str, *, small: bool = False) -> StudyImage | None:
+        """Load an image; None where no image of the study has this name or its file is unreadable.
 
         Args:
             name: see `name`.
@@ -96,9 +96,9 @@ class Pictures:
         self._keep((name, small), kept)
         return kept
 
-    def _keep(self, key: tuple[str, bool], picture: Picture) -> None:
+    def _keep(self, key: tuple[str, bool], image: StudyImage) -> None:
         with self._lock:
-            self._kept[key] = picture
+            self._kept[key] = image
             self._kept.move_to_end(key)
             while sum(len(kept.data) for kept in self._kept.values()) > _KEPT_BYTES and len(self._kept) > 1:
                 self._kept.popitem(last=False)
@@ -110,23 +110,23 @@ def _media_type(data: bytes) -> str | None:
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
 
 
-def _for_browsers(data: bytes) -> Picture:
-    """The original file, if it is an image of a kind that every browser shows; else its pixels as PNG."""
+def _for_browsers(data: bytes) -> StudyImage:
+    """Take the original file if every browser shows its kind, else its pixels as PNG."""
     image = decode(data).image
     kind = _media_type(data)
-    return Picture(data, kind) if kind else _encoded(image, "PNG")
+    return StudyImage(data, kind) if kind else _encoded(image, "PNG")
 
 
-def _reduced(data: bytes) -> Picture:
+def _reduced(data: bytes) -> StudyImage:
     image = decode(data).image
     kind = _media_type(data)
     if kind and max(image.size) <= THUMBNAIL:
-        return Picture(data, kind)
+        return StudyImage(data, kind)
     image.thumbnail((THUMBNAIL, THUMBNAIL))
     return _encoded(image, "JPEG", quality=88)
 
 
-def _encoded(image: Image, file_format: str, **options: int) -> Picture:
+def _encoded(image: Image, file_format: str, **options: int) -> StudyImage:
     file = io.BytesIO()
     image.save(file, file_format, **options)
-    return Picture(file.getvalue(), f"image/{file_format.lower()}")
+    return StudyImage(file.getvalue(), f"image/{file_format.lower()}")

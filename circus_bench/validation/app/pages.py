@@ -1,4 +1,4 @@
-"""What the pages show, rendered. A rater's pages are made from the query and the panel alone, never from a stratum."""
+"""Render the pages. A rater's pages are made from the query and the candidate panel alone, never from a stratum."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from circus_bench.benchmark import Benchmark, Query
-from circus_bench.errors import MismatchError, some
-from circus_bench.validation.annotation_log import Access, JudgementStore, Person
-from circus_bench.validation.annotations import Judgement
-from circus_bench.validation.app.images import Pictures
-from circus_bench.validation.app.worklist import Desk, Worklist
-from circus_bench.validation.log_database import StoreError
-from circus_bench.validation.panel import panel_order
+from circus_bench.errors import MismatchError, format_ids
+from circus_bench.validation.annotation_log import Access, AnnotationLog, Person
+from circus_bench.validation.annotations import Annotation
+from circus_bench.validation.app.images import StudyImages
+from circus_bench.validation.app.worklist import Worklist, Worklists
+from circus_bench.validation.log_database import AnnotationLogError
+from circus_bench.validation.panel import shuffle_panel
 from circus_bench.validation.rubric import Rubric
 from circus_bench.validation.study import Item, Study
 
@@ -34,26 +34,26 @@ _REASON_KEYS = "abcdefhijkoqrstwx"
 
 
 class Pages:
-    """Renders pages and parts of pages.
+    """Renderer of pages and parts of pages.
 
     Args:
         study: the study.
         benchmarks: by the names that the items use.
-        store: its judgements.
+        log: its annotations.
 
     Raises:
         MismatchError: the items name benchmarks, queries or images that are not there.
-        StoreError: a key of the rubric is one that the app itself uses.
+        AnnotationLogError: a key of the rubric is one that the app itself uses.
     """
 
-    def __init__(self, study: Study, benchmarks: Mapping[str, Benchmark], store: JudgementStore) -> None:
+    def __init__(self, study: Study, benchmarks: Mapping[str, Benchmark], log: AnnotationLog) -> None:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self._study = study
-        self._store = store
+        self._log = log
         self._queries = _queries(study, benchmarks)
-        self.desk = Desk(study, store)
-        self.pictures = Pictures(study, benchmarks)
+        self.worklists = Worklists(study, log)
+        self.images = StudyImages(study, benchmarks)
         self._environment = Environment(
             loader=PackageLoader("circus_bench.validation.app"),
             autoescape=True,
@@ -70,24 +70,24 @@ class Pages:
         self._environment.filters["duration"] = duration
 
     def render(self, template: str, **context: Any) -> str:
-        """Fill in a template."""
+        """Render a template."""
         return self._environment.get_template(f"{template}.html.j2").render(**context)
 
     def item(self, person: Person, item: str) -> dict[str, Any]:
-        """An item as a person sees it: its name, its HTML, and the addresses of the images in it."""
-        shown, worklist = self.desk.items[item], self.desk.worklist(person)
+        """Render an item for a person: its name, its HTML, and the addresses of the images in it."""
+        shown, worklist = self._study.item_by_id[item], self.worklists.of(person)
         query = self._queries[item]
-        voices = self.desk.voices(item) if person.access is Access.ADJUDICATOR else []
-        name_of = {image: self.pictures.name(shown.benchmark, image) for image in _images(query, shown)}
+        voices = self.worklists.voices(item) if person.access is Access.ADJUDICATOR else []
+        name_of = {image: self.images.name(shown.benchmark, image) for image in _images(query, shown)}
         numbered = list(enumerate(voices, start=1))
         candidates = [
             {"name": name_of[image], "voices": [number for number, voice in numbered if image in voice.alternatives]}
-            for image in panel_order(self._study, shown, person.id)
+            for image in shuffle_panel(self._study, shown, person.id)
         ]
-        former = self._store.last(item, person)
+        former = self._log.latest(item, person)
         html = self.render(
             "item",
-            item=self.desk.name(item),
+            item=self.worklists.name(item),
             text=query.text,
             reference=name_of[query.reference],
             targets=[name_of[target] for target in query.targets],
@@ -101,47 +101,47 @@ class Pages:
         )
         large = [f"/images/{name_of[image]}" for image in (query.reference, *query.targets[:1])]
         return {
-            "item": self.desk.name(item),
+            "item": self.worklists.name(item),
             "html": html,
             "images": [*large, *(f"/thumbnails/{c['name']}" for c in candidates)],
         }
 
     def text(self, item: str) -> str:
-        """An item's modification text."""
+        """Return an item's modification text."""
         return self._queries[item].text
 
     def alternatives(self, item: str, names: list[str]) -> tuple[str, ...]:
-        """The gallery ids of clicked candidates, in the panel's order. The targets are no alternatives to themselves.
+        """List the gallery ids of clicked candidates, in the panel's order, without the targets.
 
         Raises:
-            StoreError: a name is not of this item's panel.
+            AnnotationLogError: a name is not of this item's panel.
         """
-        shown, query = self.desk.items[item], self._queries[item]
-        of_name = {self.pictures.name(shown.benchmark, image): image for image in shown.panel}
+        shown, query = self._study.item_by_id[item], self._queries[item]
+        of_name = {self.images.name(shown.benchmark, image): image for image in shown.panel}
         strange = [name for name in names if name not in of_name]
         if strange:
-            raise StoreError(f"not candidates of this item ({some(strange)})")
+            raise AnnotationLogError(f"not candidates of this item ({format_ids(strange)})")
         clicked = {of_name[name] for name in names} - {*query.targets}
         return tuple(image for image in shown.panel if image in clicked)
 
     def progress(self, worklist: Worklist, person: Person) -> str:
-        """How far a person has got, for the head of the page."""
+        """Render a person's progress for the head of the page."""
         return self.render("progress", work=worklist, person=person)
 
-    def feedback(self, judgement: Judgement) -> str | None:
-        """What a careful rater says of a training item; None for any other, whose answer stays hidden."""
-        item = self.desk.items[judgement.item]
+    def feedback(self, annotation: Annotation) -> str | None:
+        """Render the gold label of a training item; None for any other, whose label stays hidden."""
+        item = self._study.item_by_id[annotation.item]
         if not (item.training and item.known):
             return None
-        return self.render("feedback", judgement=judgement, known=item.known, right=judgement.label == item.known)
+        return self.render("feedback", annotation=annotation, known=item.known, right=annotation.label == item.known)
 
-    def verdict(self, judgement: Judgement) -> str:
-        """A judgement in words."""
-        return self.render("verdict", judgement=judgement)
+    def verdict(self, annotation: Annotation) -> str:
+        """Render an annotation in words."""
+        return self.render("verdict", annotation=annotation)
 
 
 def duration(seconds: float | None) -> str:
-    """A time in words.
+    """Format a time in words.
 
     Example:
         >>> duration(1.5), duration(42.4), duration(150), duration(None)
@@ -157,11 +157,11 @@ def duration(seconds: float | None) -> str:
 def _queries(study: Study, benchmarks: Mapping[str, Benchmark]) -> dict[str, Query]:
     absent = sorted({item.benchmark for item in study.items} - {*benchmarks})
     if absent:
-        raise MismatchError(f"study {study.name!r} needs benchmarks that were not given ({some(absent)})")
+        raise MismatchError(f"study {study.name!r} needs benchmarks that were not given ({format_ids(absent)})")
     known = {name: {query.id: query for query in benchmark.queries} for name, benchmark in benchmarks.items()}
     missing = [item.id for item in study.items if item.query not in known[item.benchmark]]
     if missing:
-        raise MismatchError(f"study {study.name!r} has items that its benchmarks lack ({some(missing)})")
+        raise MismatchError(f"study {study.name!r} has items that its benchmarks lack ({format_ids(missing)})")
     return {item.id: known[item.benchmark][item.query] for item in study.items}
 
 
@@ -170,15 +170,17 @@ def _images(query: Query, item: Item) -> tuple[str, ...]:
 
 
 def _reason_keys(rubric: Rubric) -> dict[str, str]:
-    """`<step>.<reason>` to its key, where there are enough keys for all of them.
+    """Assign a key to each `<step>.<reason>`, where there are enough keys for all of them.
 
     Raises:
-        StoreError: a key of the rubric is one that the app itself uses.
+        AnnotationLogError: a key of the rubric is one that the app itself uses.
     """
     keys = {step.key for step in rubric.steps} | {entry.key for entry in rubric.follow_ups}
     clash = sorted(keys & {*APP_KEYS})
     if clash:
-        raise StoreError(f"rubric {rubric.id!r} uses keys that the app needs itself ({some(clash)}); choose others")
+        raise AnnotationLogError(
+            f"rubric {rubric.id!r} uses keys that the app needs itself ({format_ids(clash)}); choose others"
+        )
     reasons = [f"{step.id}.{reason}" for step in rubric.steps for reason in step.reasons]
     free = [key for key in _REASON_KEYS if key not in keys]
     return dict(zip(reasons, free, strict=False)) if len(free) >= len(reasons) else {}

@@ -1,4 +1,4 @@
-"""What stands between the network and the routes: headers, anti-forgery tokens, sizes, and a limit on guessing."""
+"""Guard the routes: security headers, anti-forgery tokens, size limits, and a limit on guessing."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ HEADERS = {
 
 
 def csrf_token(visit: str) -> str:
-    """The anti-forgery token of a visit. Only pages of this site can read it, for the visit's cookie is HttpOnly."""
+    """Derive the anti-forgery token of a visit. Only this site's pages can read it: the visit's cookie is HttpOnly."""
     return hmac.new(visit.encode(), b"circus-bench csrf", hashlib.sha256).hexdigest()
 
 
-class Guard:
-    """Middleware: sets the headers of every answer, and turns away large bodies and forged requests.
+class SecurityMiddleware:
+    """Middleware that sets the headers of every answer, and turns away large bodies and forged requests.
 
     Args:
         app: what is guarded.
@@ -82,7 +82,7 @@ class Guard:
 
 
 class AttemptLimit:
-    """Counts failed attempts by address over a sliding window.
+    """Limit of failed attempts per address over a sliding window.
 
     Args:
         attempts: that may fail within the window.
@@ -98,7 +98,7 @@ class AttemptLimit:
         self._lock = threading.Lock()
 
     def wait(self, address: str) -> int:
-        """Seconds until the address may try again; 0 for at once."""
+        """Compute the seconds until the address may try again; 0 for at once."""
         with self._lock:
             failed = self._failed.get(address, deque())
             while failed and failed[0] <= self._clock() - self._seconds:
@@ -106,7 +106,7 @@ class AttemptLimit:
             return 0 if len(failed) < self._attempts else int(failed[0] + self._seconds - self._clock()) + 1
 
     def failed(self, address: str) -> None:
-        """Note a failed attempt."""
+        """Count a failed attempt."""
         with self._lock:
             self._failed.setdefault(address, deque(maxlen=self._attempts)).append(self._clock())
             self._failed.move_to_end(address)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from circus_bench.api.chat.messages import Malformed, Parsed, Refused, Reply
-from circus_bench.api.chat.parsing import check_schema, read, without_limits
+from circus_bench.api.chat.messages import Completion, Malformed, Parsed, Refused
+from circus_bench.api.chat.parsing import check_schema, parse_response, strip_limits
 
 SCHEMA = {
     "type": "object",
@@ -22,7 +22,7 @@ VALUE = {"decision": "accept", "score": 0.8, "sure": True}
 
 
 def outcome(text, stop="end", schema=SCHEMA):
-    return read(Reply(text, stop), schema)
+    return parse_response(Completion(text, stop), schema)
 
 
 def of(kind, **rest):
@@ -216,4 +216,4 @@ def test_a_schema_that_would_not_be_checked_in_full_is_refused(schema):
 
 def test_services_that_know_no_limits_get_the_rest_of_the_schema():
     schema = of("array", maxItems=2, items={"type": "string", "minLength": 1})
-    assert without_limits(schema) == of("array", items={"type": "string"})
+    assert strip_limits(schema) == of("array", items={"type": "string"})

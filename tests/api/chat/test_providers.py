@@ -13,13 +13,13 @@ from PIL import Image
 
 from circus_bench.api.chat.providers import (
     ProviderSettings,
-    budget_meter,
-    make_asker,
+    make_client,
     make_provider,
     price_of,
+    shared_budget,
     split_model,
 )
-from circus_bench.api.chat.shared import MAX_BYTES, MAX_SIDE, picture
+from circus_bench.api.chat.shared import MAX_BYTES, MAX_SIDE, image_payload
 from circus_bench.api.runtime import BudgetError, Price, RemoteError
 from circus_bench.images import UnreadableImageError, decode
 
@@ -153,33 +153,33 @@ def test_a_local_model_costs_nothing():
 
 
 def test_one_budget_holds_for_all_models():
-    meter = budget_meter([price_of("claude-sonnet-4-5"), price_of("gpt-4.1-mini"), price_of("local/x")], 5.0)
+    budget = shared_budget([price_of("claude-sonnet-4-5"), price_of("gpt-4.1-mini"), price_of("local/x")], 5.0)
     # A million tokens of each: $3, $0.4 and nothing.
-    meter.book({"claude-sonnet-4-5 input": 1e6, "gpt-4.1-mini input": 1e6, "local/x input": 1e6})
-    assert meter.usd == pytest.approx(3.4)
+    budget.charge({"claude-sonnet-4-5 input": 1e6, "gpt-4.1-mini input": 1e6, "local/x input": 1e6})
+    assert budget.usd == pytest.approx(3.4)
     with pytest.raises(BudgetError, match="the budget of \\$5 is too small"):
-        meter.check({"claude-sonnet-4-5 input": 1e6})
+        budget.check({"claude-sonnet-4-5 input": 1e6})
 
 
 def test_one_unknown_price_makes_the_sum_unknown():
-    meter = budget_meter([price_of("claude-sonnet-4-5"), None], 5.0)
-    assert meter.price is None
+    budget = shared_budget([price_of("claude-sonnet-4-5"), None], 5.0)
+    assert budget.price is None
     with pytest.raises(BudgetError, match="price is not known"):
-        meter.check({"claude-sonnet-4-5 input": 1})
+        budget.check({"claude-sonnet-4-5 input": 1})
 
 
 @pytest.mark.parametrize("prices", [[None], [None, Price({"x": 0.0}, "s", "")]])
 def test_an_unknown_price_is_not_taken_for_nothing(prices):
-    assert budget_meter(prices, None).budget is None
+    assert shared_budget(prices, None).limit is None
 
 
 def test_models_of_this_machine_need_no_budget():
-    assert budget_meter([price_of("local/x")], None).budget == math.inf
+    assert shared_budget([price_of("local/x")], None).limit == math.inf
 
 
 def test_all_models_are_checked_before_any_is_asked(tmp_path):
     with pytest.raises(RemoteError, match="no provider is known"):
-        make_asker(["local/x", "nobody"], tmp_path / "r.sqlite", budget=1.0)
+        make_client(["local/x", "nobody"], tmp_path / "r.sqlite", budget=1.0)
 
 
 # --- pictures
@@ -188,13 +188,13 @@ def test_all_models_are_checked_before_any_is_asked(tmp_path):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_a_file_that_needs_no_treatment_goes_as_it_is(kind):
     data = file(noise(60, 40), kind)
-    found = picture(data)
+    found = image_payload(data)
     assert (found.data, found.media_type, found.size) == (data, f"image/{kind.lower()}", (60, 40))
 
 
 def test_other_files_are_sent_as_png_of_the_decoded_image():
     data = file(noise(60, 40), "BMP")
-    found = picture(data)
+    found = image_payload(data)
     assert found.media_type == "image/png"
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(found.data))), np.asarray(noise(60, 40)))
 
@@ -203,26 +203,26 @@ def test_a_turned_photograph_is_sent_upright():
     exif = Image.Exif()
     exif[0x0112] = 6
     data = file(noise(60, 40), exif=exif)
-    found = picture(data)
+    found = image_payload(data)
     assert found.size == decode(data).image.size == (40, 60)
 
 
 def test_transparency_is_sent_on_white():
-    found = picture(file(Image.new("RGBA", (40, 40), (255, 0, 0, 0)), "PNG"))
+    found = image_payload(file(Image.new("RGBA", (40, 40), (255, 0, 0, 0)), "PNG"))
     assert Image.open(io.BytesIO(found.data)).getpixel((5, 5)) == (255, 255, 255)
 
 
 def test_a_large_image_is_scaled_down_in_proportion():
-    found = picture(file(Image.new("RGB", (4 * MAX_SIDE, MAX_SIDE))))
+    found = image_payload(file(Image.new("RGB", (4 * MAX_SIDE, MAX_SIDE))))
     assert found.size == (MAX_SIDE, MAX_SIDE // 4)
 
 
 def test_a_heavy_file_is_made_light_enough():
     data = file(noise(1500, 1500), "PNG")
     assert len(data) > MAX_BYTES
-    assert len(picture(data).data) <= MAX_BYTES
+    assert len(image_payload(data).data) <= MAX_BYTES
 
 
 def test_a_broken_image_is_an_error():
     with pytest.raises(UnreadableImageError):
-        picture(file(noise(200, 200))[:-2000])
+        image_payload(file(noise(200, 200))[:-2000])

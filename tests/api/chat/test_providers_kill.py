@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from support.misbehaving_server import ANTHROPIC, KEY, OPENAI, Act, MisbehavingServer
 
-from circus_bench.api.chat.messages import Parsed, Question
-from circus_bench.api.chat.providers import ProviderSettings, make_asker
+from circus_bench.api.chat.messages import Parsed, Request
+from circus_bench.api.chat.providers import ProviderSettings, make_client
 
 SCHEMA = {
     "type": "object",
@@ -27,16 +27,16 @@ import sys
 sys.path[:0] = sys.argv[1].split(":")
 from pathlib import Path
 
-from test_providers_kill import ask
+from test_providers_kill import complete
 
-ask(sys.argv[2], sys.argv[3], Path(sys.argv[4]))
+complete(sys.argv[2], sys.argv[3], Path(sys.argv[4]))
 """
 
 
-def ask(model, url, replies):
+def complete(model, url, replies):
     settings = {model.partition("/")[0]: ProviderSettings(base_url=url)}
-    with make_asker([model], replies, budget=1.0, threads=3, settings=settings) as asker:
-        return list(asker.ask([Question(model, "ask@1", text, schema=SCHEMA) for text in TEXTS]))
+    with make_client([model], replies, budget=1.0, threads=3, settings=settings) as client:
+        return list(client.complete([Request(model, "ask@1", text, schema=SCHEMA) for text in TEXTS]))
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_nothing_that_was_answered_is_asked_again_after_a_kill(model, dialect, p
             server.await_requests(7)
             process.send_signal(signal.SIGKILL)
         answered, lost = server.requests[:4], server.requests[4:]
-        found = ask(model, server.url + path, tmp_path / "replies.sqlite")
+        found = complete(model, server.url + path, tmp_path / "replies.sqlite")
     times = Counter(item.text for request in server.requests for item in request)
     assert [times[item.text] for [item] in answered] == [1, 1, 1, 1]
     assert [times[item.text] for [item] in lost] == [2, 2, 2]

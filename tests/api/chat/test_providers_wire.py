@@ -29,8 +29,8 @@ from support.misbehaving_server import (
 )
 from support.parts import png
 
-from circus_bench.api.chat.messages import Malformed, Parsed, Question, Refused
-from circus_bench.api.chat.providers import ProviderSettings, make_asker, make_provider, price_of
+from circus_bench.api.chat.messages import Malformed, Parsed, Refused, Request
+from circus_bench.api.chat.providers import ProviderSettings, make_client, make_provider, price_of
 from circus_bench.api.runtime import BudgetError, RemoteError, RetryPolicy
 from circus_bench.images import decode, digest
 
@@ -52,7 +52,7 @@ class Vendor:
     variable: str | None
     busy: Any
     overloaded: tuple[int, Any]
-    reply: Any
+    completion: Any
     cut: str
     declined: Any
 
@@ -122,15 +122,15 @@ def server(vendor):
 
 @pytest.fixture
 def make(vendor, server, tmp_path, monkeypatch):
-    """`make(budget=..., threads=..., **settings)`: an asker of the server; waiting takes no time."""
+    """`make(budget=..., threads=..., **settings)`: a client of the server; waiting takes no time."""
     if vendor.variable:
         monkeypatch.setenv(vendor.variable, KEY)
     made = []
 
-    def asker(*, budget=math.inf, threads=1, clock=None, retries=None, **settings):
+    def client(*, budget=math.inf, threads=1, clock=None, retries=None, **settings):
         settings = {"base_url": server.url + vendor.path, "timeout": 5.0, **settings}
         made.append(
-            make_asker(
+            make_client(
                 [vendor.model],
                 tmp_path / "replies.sqlite",
                 budget=budget,
@@ -142,15 +142,15 @@ def make(vendor, server, tmp_path, monkeypatch):
         )
         return made[-1]
 
-    yield asker
+    yield client
     for one in made:
         one.close()
 
 
 @pytest.fixture
-def questions(vendor):
+def make_requests(vendor):
     def asked(*texts, **rest):
-        return [Question(vendor.model, "ask@1", text, schema=SCHEMA, **rest) for text in texts]
+        return [Request(vendor.model, "ask@1", text, schema=SCHEMA, **rest) for text in texts]
 
     return asked
 
@@ -163,27 +163,27 @@ def parsed(*texts):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_questions_are_answered_in_order(make, questions, threads):
+def test_requests_are_answered_in_order(make, make_requests, threads):
     texts = [str(number) for number in range(8)]
-    assert list(make(threads=threads).ask(questions(*texts))) == parsed(*texts)
+    assert list(make(threads=threads).complete(make_requests(*texts))) == parsed(*texts)
 
 
-def test_the_model_is_named_as_the_vendor_names_it(make, questions, server, vendor):
-    list(make().ask(questions("a")))
+def test_the_model_is_named_as_the_vendor_names_it(make, make_requests, server, vendor):
+    list(make().complete(make_requests("a")))
     name = vendor.model.partition("/")[2]
     assert server.bodies[0].get("model", name) == name
 
 
-def test_pictures_arrive_in_order_and_before_the_text(make, questions, server):
+def test_pictures_arrive_in_order_and_before_the_text(make, make_requests, server):
     files = [png(1), png(2)]
     digests = [digest(decode(data).image) for data in files]
-    list(make().ask(questions("a", images=dict(zip(digests, files, strict=True)))))
+    list(make().complete(make_requests("a", images=dict(zip(digests, files, strict=True)))))
     [[asked]] = server.requests
     assert asked.image == " ".join(digests)
 
 
-def test_the_service_is_given_the_schema_without_limits_and_the_parameters(make, questions, server, vendor):
-    list(make().ask(questions("a", temperature=0.85, max_tokens=77)))
+def test_the_service_is_given_the_schema_without_limits_and_the_parameters(make, make_requests, server, vendor):
+    list(make().complete(make_requests("a", temperature=0.85, max_tokens=77)))
     [body] = server.bodies
     schema = {**SCHEMA, "properties": {"echo": {"type": "string"}}}
     if vendor.dialect is ANTHROPIC:
@@ -200,194 +200,198 @@ def test_the_service_is_given_the_schema_without_limits_and_the_parameters(make,
         assert found == ({"name": "ask_1", "strict": True, "schema": schema}, 0.85, 77)
 
 
-def test_a_service_that_takes_no_schema_is_told_it(make, questions, server):
-    list(make(structured=False).ask(questions("a")))
+def test_a_service_that_takes_no_schema_is_told_it(make, make_requests, server):
+    list(make(structured=False).complete(make_requests("a")))
     assert not {"output_config", "response_format"} & server.bodies[0].keys()
     assert "responseJsonSchema" not in server.bodies[0].get("generationConfig", {})
     assert '"minLength": 1' in server.requests[0][0].text
 
 
-def test_a_service_that_takes_no_temperature_is_not_told_it(make, questions, server):
-    list(make(takes_temperature=False).ask(questions("a", temperature=0.85)))
+def test_a_service_that_takes_no_temperature_is_not_told_it(make, make_requests, server):
+    list(make(takes_temperature=False).complete(make_requests("a", temperature=0.85)))
     assert "temperature" not in server.bodies[0]
     assert "temperature" not in server.bodies[0].get("generationConfig", {})
 
 
-def test_the_version_of_the_api_that_takes_a_temperature_is_asked_for(make, questions, server, vendor):
+def test_the_version_of_the_api_that_takes_a_temperature_is_asked_for(make, make_requests, server, vendor):
     if vendor.dialect is not ANTHROPIC:
         pytest.skip("only one vendor has versions that differ in this")
-    list(make().ask(questions("a")))
-    list(make(takes_temperature=False).ask(questions("b")))
+    list(make().complete(make_requests("a")))
+    list(make(takes_temperature=False).complete(make_requests("b")))
     assert server.headers[0]["anthropic-version"] == "2023-06-01"
     assert server.headers[1]["anthropic-version"] >= "2026-10-21"
 
 
-def test_tokens_are_counted_and_priced(make, questions, vendor):
-    asker = make()
-    list(asker.ask(questions("a")))
+def test_tokens_are_counted_and_priced(make, make_requests, vendor):
+    client = make()
+    list(client.complete(make_requests("a")))
     # 100 tokens are asked, and {"echo": "a"} are 13 characters, a token each.
-    assert asker.meter.spent == {f"{vendor.model} input": 100, f"{vendor.model} output": 13}
+    assert client.budget.spent == {f"{vendor.model} input": 100, f"{vendor.model} output": 13}
     usd = {
         "anthropic/claude-haiku-4-5": (100 * 1 + 13 * 5) / 1e6,
         "openai/gpt-4.1-mini": (100 * 0.4 + 13 * 1.6) / 1e6,
         "gemini/gemini-2.5-flash": (100 * 0.3 + 13 * 2.5) / 1e6,
     }.get(vendor.model)
-    assert asker.meter.usd == (usd and pytest.approx(usd))
+    assert client.budget.usd == (usd and pytest.approx(usd))
 
 
 # --- what goes wrong
 
 
-def test_retry_after_is_respected(make, questions, server, vendor):
+def test_retry_after_is_respected(make, make_requests, server, vendor):
     server.script = {0: Act(429, {"Retry-After": "37"}, vendor.busy)}
     clock = FakeClock()
-    assert list(make(clock=clock).ask(questions("a"))) == parsed("a")
-    assert clock.now() >= 37
+    assert list(make(clock=clock).complete(make_requests("a"))) == parsed("a")
+    assert clock.monotonic() >= 37
     assert len(server.requests) == 2
 
 
-def test_an_overloaded_service_is_asked_again(make, questions, server, vendor):
+def test_an_overloaded_service_is_asked_again(make, make_requests, server, vendor):
     status, body = vendor.overloaded
     server.script = {number: Act(status, {}, body) for number in range(3)}
-    assert list(make().ask(questions("a", "b"))) == parsed("a", "b")
+    assert list(make().complete(make_requests("a", "b"))) == parsed("a", "b")
     # The package itself must not have tried again.
     assert len(server.requests) == 3 + 2
 
 
-def test_a_service_that_stays_overloaded_is_given_up(make, questions, server, vendor):
+def test_a_service_that_stays_overloaded_is_given_up(make, make_requests, server, vendor):
     status, body = vendor.overloaded
     server.script = {number: Act(status, {}, body) for number in range(20)}
     with pytest.raises(RemoteError, match=f"gave up after 3 attempts.*HTTP {status}"):
-        list(make(retries=RetryPolicy(attempts=3)).ask(questions("a")))
+        list(make(retries=RetryPolicy(attempts=3)).complete(make_requests("a")))
     assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("act", [Act(drop=True), Act(cut=True)], ids=["dropped", "cut"])
-def test_a_lost_or_broken_answer_is_asked_again_and_counted_as_paid(make, questions, server, act, vendor):
+def test_a_lost_or_broken_answer_is_asked_again_and_counted_as_paid(make, make_requests, server, act, vendor):
     server.script = {0: act}
-    asker = make()
-    assert list(asker.ask(questions("a"))) == parsed("a")
+    client = make()
+    assert list(client.complete(make_requests("a"))) == parsed("a")
     assert len(server.requests) == 2
     # The estimate of the answer that was lost: all 1024 tokens that it might have had.
-    assert asker.meter.spent[f"{vendor.model} output"] == 1024 + 13
+    assert client.budget.spent[f"{vendor.model} output"] == 1024 + 13
 
 
-def test_an_answer_that_does_not_come_is_asked_again_and_counted_as_paid(make, questions, server, vendor):
+def test_an_answer_that_does_not_come_is_asked_again_and_counted_as_paid(make, make_requests, server, vendor):
     server.script = {0: Act(hold=threading.Event())}
-    asker = make(timeout=0.3)
-    assert list(asker.ask(questions("a"))) == parsed("a")
+    client = make(timeout=0.3)
+    assert list(client.complete(make_requests("a"))) == parsed("a")
     assert len(server.requests) == 2
     # The service may have charged for what did not come: its estimate counts.
-    assert asker.meter.spent[f"{vendor.model} output"] == 1024 + 13
+    assert client.budget.spent[f"{vendor.model} output"] == 1024 + 13
 
 
 @pytest.mark.parametrize("body", [{"detail": "what?"}, [], "text"])
-def test_an_answer_of_another_form_is_asked_again(make, questions, server, body):
+def test_an_answer_of_another_form_is_asked_again(make, make_requests, server, body):
     server.script = {0: Act(body=body)}
-    assert list(make().ask(questions("a"))) == parsed("a")
+    assert list(make().complete(make_requests("a"))) == parsed("a")
 
 
-def test_a_server_that_is_not_there_costs_nothing(make, questions):
-    asker = make(base_url="http://127.0.0.1:9/v1", retries=RetryPolicy(attempts=2))
+def test_a_server_that_is_not_there_costs_nothing(make, make_requests):
+    client = make(base_url="http://127.0.0.1:9/v1", retries=RetryPolicy(attempts=2))
     with pytest.raises(RemoteError, match="gave up after 2 attempts"):
-        list(asker.ask(questions("a")))
-    assert not asker.meter.spent
+        list(client.complete(make_requests("a")))
+    assert not client.budget.spent
 
 
-def test_a_truncated_reply_is_malformed(make, questions, server, vendor):
-    server.script = {0: Act(body=vendor.reply('{"echo": "a', vendor.cut))}
-    [outcome] = make().ask(questions("a"))
+def test_a_truncated_reply_is_malformed(make, make_requests, server, vendor):
+    server.script = {0: Act(body=vendor.completion('{"echo": "a', vendor.cut))}
+    [outcome] = make().complete(make_requests("a"))
     assert isinstance(outcome, Malformed)
     assert outcome.error.startswith("cut off at the limit of tokens")
     # It is paid for, so that a repeated run reads it again and does not ask.
-    assert list(make().ask(questions("a"))) == [outcome]
+    assert list(make().complete(make_requests("a"))) == [outcome]
     assert len(server.requests) == 1
 
 
-def test_a_reply_without_text_is_malformed(make, questions, server, vendor):
-    server.script = {0: Act(body=vendor.reply(""))}
-    assert list(make().ask(questions("a"))) == [Malformed("", "an empty reply")]
+def test_a_reply_without_text_is_malformed(make, make_requests, server, vendor):
+    server.script = {0: Act(body=vendor.completion(""))}
+    assert list(make().complete(make_requests("a"))) == [Malformed("", "an empty reply")]
 
 
-def test_a_fenced_reply_is_mended(make, questions, server, vendor):
-    server.script = {0: Act(body=vendor.reply('```json\n{"echo": "a"}\n```'))}
-    assert list(make().ask(questions("a"))) == [Parsed({"echo": "a"}, ("a fence around the object",))]
+def test_a_fenced_reply_is_mended(make, make_requests, server, vendor):
+    server.script = {0: Act(body=vendor.completion('```json\n{"echo": "a"}\n```'))}
+    assert list(make().complete(make_requests("a"))) == [Parsed({"echo": "a"}, ("a fence around the object",))]
 
 
-def test_a_refusal_is_one(make, questions, server, vendor):
+def test_a_refusal_is_one(make, make_requests, server, vendor):
     server.script = {0: Act(body=vendor.declined("I would rather not."))}
-    assert list(make().ask(questions("a", "b"))) == [Refused("I would rather not."), *parsed("b")]
-    assert list(make().ask(questions("a"))) == [Refused("I would rather not.")]
+    assert list(make().complete(make_requests("a", "b"))) == [Refused("I would rather not."), *parsed("b")]
+    assert list(make().complete(make_requests("a"))) == [Refused("I would rather not.")]
     assert len(server.requests) == 2
 
 
-def test_an_image_that_the_service_rejects_is_refused_with_its_words(make, questions, server):
+def test_an_image_that_the_service_rejects_is_refused_with_its_words(make, make_requests, server):
     server.refused.add(digest(decode(png(1)).image))
-    bad, good = questions("a", images={"d": png(1)}), questions("b", images={"e": png(2)})
-    [refused, answered] = make().ask(bad + good)
+    bad, good = make_requests("a", images={"d": png(1)}), make_requests("b", images={"e": png(2)})
+    [refused, answered] = make().complete(bad + good)
     assert isinstance(refused, Refused)
     assert "image" in refused.raw
     assert answered == parsed("b")[0]
 
 
-def test_a_wrong_key_is_an_error_that_names_the_variable_and_not_the_key(make, questions, vendor, monkeypatch, caplog):
+def test_a_wrong_key_is_an_error_that_names_the_variable_and_not_the_key(
+    make, make_requests, vendor, monkeypatch, caplog
+):
     caplog.set_level(logging.DEBUG)
     variable = vendor.variable or "CIRCUS_COMPATIBLE_API_KEY"
     monkeypatch.setenv(variable, "sk-wrong-5c0ffee")
     with pytest.raises(RemoteError, match=variable) as caught:
-        list(make().ask(questions("a")))
+        list(make().complete(make_requests("a")))
     assert "sk-wrong" not in str(caught.value)
     assert "sk-wrong" not in caplog.text
 
 
-def test_a_model_that_is_not_there_any_more_ends_the_run_and_is_said_to_be_the_cause(make, questions, server, vendor):
+def test_a_model_that_is_not_there_any_more_ends_the_run_and_is_said_to_be_the_cause(
+    make, make_requests, server, vendor
+):
     server.script = {0: Act(404, {}, {"error": {"message": f"model: {vendor.model}"}})}
     with pytest.raises(RemoteError, match=r"HTTP 404 .*vendors retire models"):
-        list(make().ask(questions("a", "b")))
+        list(make().complete(make_requests("a", "b")))
     assert len(server.requests) == 1
 
 
-def test_the_key_is_not_logged(make, questions, caplog):
+def test_the_key_is_not_logged(make, make_requests, caplog):
     caplog.set_level(logging.DEBUG)
-    list(make().ask(questions("a")))
+    list(make().complete(make_requests("a")))
     assert KEY not in caplog.text
 
 
-def test_a_redirect_is_not_followed(make, questions, server, vendor):
+def test_a_redirect_is_not_followed(make, make_requests, server, vendor):
     with MisbehavingServer(vendor.dialect).running() as elsewhere:
         server.script = {0: Act(307, {"Location": elsewhere.url + vendor.dialect.path}, {})}
         with pytest.raises(RemoteError, match="307"):
-            list(make().ask(questions("a")))
+            list(make().complete(make_requests("a")))
         assert elsewhere.requests == []
 
 
-def test_a_budget_that_ends_in_mid_stage_ends_the_run_and_the_next_one_goes_on(make, questions, server, vendor):
+def test_a_budget_that_ends_in_mid_stage_ends_the_run_and_the_next_one_goes_on(make, make_requests, server, vendor):
     if vendor.variable is None:
         pytest.skip("what a compatible server charges is not known")
     texts = [str(number) for number in range(12)]
-    asked = questions(*texts)
+    asked = make_requests(*texts)
     # One answer may cost what the estimate says, and costs far less: the budget is enough for the first of them.
     provider = make_provider(vendor.model.partition("/")[0], ProviderSettings(base_url=server.url))
     one = price_of(vendor.model).cost(provider.estimate(asked[0]))
     provider.close()
-    asker = make(budget=1.2 * one)
+    client = make(budget=1.2 * one)
     found = []
     with pytest.raises(BudgetError, match="what was answered is kept, raise --budget and run again"):
-        found.extend(asker.ask(asked))
+        found.extend(client.complete(asked))
     assert 1 <= len(found) < 12
     assert found == parsed(*texts[: len(found)])
-    assert asker.meter.usd <= 1.2 * one
+    assert client.budget.usd <= 1.2 * one
     assert len(server.paid) == len(found)
-    assert list(make().ask(asked)) == parsed(*texts)
+    assert list(make().complete(asked)) == parsed(*texts)
     assert Counter(item.text for item in server.paid) == Counter(texts)
 
 
-def test_many_threads_and_many_failures_pay_every_answer_once(make, questions, server, vendor):
+def test_many_threads_and_many_failures_pay_every_answer_once(make, make_requests, server, vendor):
     status, body = vendor.overloaded
     texts = [str(number) for number in range(30)]
     server.script = {
         number: Act(429, {"Retry-After": "1"}, vendor.busy) if number % 2 else Act(status, {}, body)
         for number in range(0, 40, 3)
     }
-    assert list(make(threads=6, retries=RetryPolicy(attempts=20)).ask(questions(*texts))) == parsed(*texts)
+    assert list(make(threads=6, retries=RetryPolicy(attempts=20)).complete(make_requests(*texts))) == parsed(*texts)
     assert Counter(item.text for item in server.paid) == Counter(texts)

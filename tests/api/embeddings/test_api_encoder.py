@@ -53,7 +53,7 @@ def make(vendor, server, tmp_path, monkeypatch):
         limits = dataclasses.replace(vendor.limits, items=items)
         defaults = {
             "budget_usd": 1.0,
-            "replies": tmp_path / "replies",
+            "cache_dir": tmp_path / "replies",
             "base_url": server.url,
             "threads": 1,
             "timeout": 5.0,
@@ -78,11 +78,15 @@ def gallery(encoder, images):
 
 
 def expected(images, name):
-    role = "document" if name == "voyage" else None
-    return np.array([vector(Asked(None, digest(image), role), 8) for image in images], np.float32)
+    prompt_type = "document" if name == "voyage" else None
+    return np.array([vector(Asked(None, digest(image), prompt_type), 8) for image in images], np.float32)
 
 
 # --- proper answers
+
+
+def test_an_encoder_prints_as_its_model(make, vendor):
+    assert repr(make()) == f"ApiEncoder({vendor.name})"
 
 
 def test_encoder_follows_mteb_protocol(make):
@@ -187,9 +191,9 @@ def test_estimate_counts_exactly_what_is_asked(make, driver, server, toy_benchma
 
 
 def test_probe_of_a_second_run_costs_nothing(driver, server):
-    driver.probe()
+    driver.sanity_check()
     paid = len(server.paid)
-    driver.probe()
+    driver.sanity_check()
     assert len(server.paid) == paid
 
 
@@ -242,7 +246,7 @@ def test_retry_after_is_waited(make, server, pictures):
     clock = FakeClock()
     server.script = {0: Act(429, {"Retry-After": "41"}, {"detail": "slow"})}
     gallery(make(clock=clock), pictures[:1])
-    assert 41 <= clock.now() < 42
+    assert 41 <= clock.monotonic() < 42
 
 
 def test_retry_after_may_be_a_date(make, server, pictures):
@@ -250,7 +254,7 @@ def test_retry_after_may_be_a_date(make, server, pictures):
     headers = {"Date": "Mon, 30 Nov 2026 10:00:00 GMT", "Retry-After": "Mon, 30 Nov 2026 10:00:50 GMT"}
     server.script = {0: Act(503, headers, {})}
     gallery(make(clock=clock), pictures[:1])
-    assert 50 <= clock.now() < 51
+    assert 50 <= clock.monotonic() < 51
 
 
 def test_failures_that_do_not_pass_end_with_the_last_reason(make, server, pictures):
@@ -272,7 +276,7 @@ def test_pace_is_kept(make, pictures, name):
     gallery(make(clock=clock, items=2, requests_per_minute=2), pictures)
     # Five requests of two inputs. Gemini counts ten, of which two a minute: four full minutes pass. Voyage counts five:
     # two minutes.
-    assert clock.now() == pytest.approx({"gemini": 240, "voyage": 120}[name], abs=1)
+    assert clock.monotonic() == pytest.approx({"gemini": 240, "voyage": 120}[name], abs=1)
 
 
 # --- too large, refused
@@ -374,7 +378,7 @@ def test_a_budget_stops_between_requests_and_the_next_run_goes_on(make, server, 
     with pytest.raises(BudgetError, match="run again to go on"):
         encoder.encode(batches, prompt_type=PromptType.document)
     assert len(server.paid) == 4
-    assert encoder.meter.usd <= 4.5 * usd
+    assert encoder.budget.usd <= 4.5 * usd
     np.testing.assert_array_equal(gallery(make(), pictures), expected(pictures, name))
     assert Counter(asked.image for asked in server.paid) == Counter(map(digest, pictures))
 
@@ -384,7 +388,7 @@ def test_meter_books_what_the_service_counts(make, pictures, name):
     encoder.encode([{"image": pictures[:2], "text": ["make it red"] * 2}], prompt_type=PromptType.query)
     text = len("task: search result | query: make it red") if name == "gemini" else len("make it red")
     images = {"image_tokens": 2 * 258} if name == "gemini" else {"pixels": 2 * 50_000}
-    assert dict(encoder.meter.spent) == {"text_tokens": 2 * text, **images}
+    assert dict(encoder.budget.spent) == {"text_tokens": 2 * text, **images}
 
 
 def test_a_lost_answer_counts_as_spent(make, server, pictures, vendor):
@@ -392,7 +396,7 @@ def test_a_lost_answer_counts_as_spent(make, server, pictures, vendor):
     encoder = make()
     gallery(encoder, pictures[:1])
     [unit] = vendor.estimate(None, (32, 32)).keys() - {"text_tokens"}
-    assert encoder.meter.spent[unit] == 2 * vendor.estimate(None, (32, 32))[unit]
+    assert encoder.budget.spent[unit] == 2 * vendor.estimate(None, (32, 32))[unit]
 
 
 def test_a_benchmark_above_the_budget_is_refused_before_the_first_call(make, server, toy_benchmark):
@@ -431,7 +435,7 @@ def test_a_missing_key_is_an_error_at_once(vendor, monkeypatch, tmp_path):
     for variable in vendor.key_variables:
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(RemoteError, match=vendor.key_variables[0]):
-        ApiEncoder(vendor, ApiSettings(replies=tmp_path))
+        ApiEncoder(vendor, ApiSettings(cache_dir=tmp_path))
 
 
 def test_the_key_shows_nowhere(make, server, pictures, tmp_path, caplog):
@@ -468,7 +472,7 @@ def test_no_connection_costs_nothing(make, pictures):
     encoder = make(base_url="http://127.0.0.1:1", retries=RetryPolicy(attempts=2))
     with pytest.raises(RemoteError, match="no answer"):
         gallery(encoder, pictures)
-    assert encoder.meter.usd == 0
+    assert encoder.budget.usd == 0
 
 
 def test_an_unknown_model_is_an_error(make, pictures):
@@ -496,7 +500,7 @@ def test_settings_come_from_the_environment(monkeypatch, tmp_path):
     found = ApiSettings.from_environment(url_variable="CIRCUS_X_URL")
     assert (found.budget_usd, found.seconds, found.threads) == (float("inf"), 60, 2)
     assert (found.requests_per_minute, found.tokens_per_minute) == (300, 9000)
-    assert (found.replies, found.base_url) == (Path(tmp_path), "https://example.org")
+    assert (found.cache_dir, found.base_url) == (Path(tmp_path), "https://example.org")
 
 
 def test_processes_share_budget_and_pace(monkeypatch):

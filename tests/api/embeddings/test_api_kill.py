@@ -32,10 +32,10 @@ encode(sys.argv[2], Path(sys.argv[3]), [Image.open(path) for path in sorted(Path
 """
 
 
-def encode(url, replies, images):
+def encode(url, cache_dir, images):
     vendor = voyage.vendor()
     vendor = dataclasses.replace(vendor, dimensions=8, limits=dataclasses.replace(vendor.limits, items=1))
-    settings = ApiSettings(budget_usd=1.0, replies=replies, base_url=url, threads=3)
+    settings = ApiSettings(budget_usd=1.0, cache_dir=cache_dir, base_url=url, threads=3)
     return ApiEncoder(vendor, settings).encode([{"image": images}], prompt_type=PromptType.document)
 
 

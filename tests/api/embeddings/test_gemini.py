@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from mteb.types import PromptType
 from support.misbehaving_server import gemini_error
 
 from circus_bench.api.embeddings.gemini import NAMES, PREVIEW, metas, vendor
-from circus_bench.api.embeddings.vendor import Content, Role
+from circus_bench.api.embeddings.vendor import Content
 from circus_bench.api.runtime import Secret
 
 GEMINI = vendor(PREVIEW)
@@ -13,7 +14,7 @@ TEXT = "make it red"
 
 def test_body_is_that_of_batch_embed_contents():
     # AAEC is base64 of the bytes 0, 1, 2.
-    assert GEMINI.body([Content(TEXT, b"\x00\x01\x02"), Content(None, b"")], Role.QUERY) == {
+    assert GEMINI.body([Content(TEXT, b"\x00\x01\x02"), Content(None, b"")], PromptType.query) == {
         "requests": [
             {
                 "model": "models/gemini-embedding-2-preview",
@@ -33,8 +34,8 @@ def test_body_is_that_of_batch_embed_contents():
 
 def test_task_is_written_before_the_text():
     # The vendor's documented prompts: ai.google.dev/gemini-api/docs/embeddings.
-    assert GEMINI.prompt(TEXT, Role.QUERY) == "task: search result | query: make it red"
-    assert GEMINI.prompt(TEXT, Role.DOCUMENT) == "title: none | text: make it red"
+    assert GEMINI.prompt(TEXT, PromptType.query) == "task: search result | query: make it red"
+    assert GEMINI.prompt(TEXT, PromptType.document) == "title: none | text: make it red"
     assert GEMINI.prompt(TEXT, None) == TEXT
 
 
@@ -63,9 +64,9 @@ def test_the_wait_is_read_from_the_body():
     assert failure.reason == "You exceeded your quota"
 
 
-@pytest.mark.parametrize("reply", [None, [], {"error": "text"}, {"error": {"details": [3, {"retryDelay": "soon"}]}}])
-def test_an_error_of_another_form_is_still_an_error(reply):
-    failure = GEMINI.failure(500, reply)
+@pytest.mark.parametrize("response", [None, [], {"error": "text"}, {"error": {"details": [3, {"retryDelay": "soon"}]}}])
+def test_an_error_of_another_form_is_still_an_error(response):
+    failure = GEMINI.failure(500, response)
     assert failure.retry_after is None
     assert not failure.bad_key
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from mteb.types import PromptType
 
-from circus_bench.api.embeddings.vendor import Content, Role
+from circus_bench.api.embeddings.vendor import Content
 from circus_bench.api.embeddings.voyage import metas, vendor
 from circus_bench.api.runtime import Secret
 
@@ -12,7 +13,7 @@ TEXT = "make it red"
 
 def test_body_is_that_of_multimodalembeddings():
     # AAEC is base64 of the bytes 0, 1, 2.
-    assert VOYAGE.body([Content(TEXT, b"\x00\x01\x02"), Content(TEXT, None)], Role.QUERY) == {
+    assert VOYAGE.body([Content(TEXT, b"\x00\x01\x02"), Content(TEXT, None)], PromptType.query) == {
         "inputs": [
             {
                 "content": [
@@ -34,7 +35,7 @@ def test_input_type_is_left_open_outside_of_retrieval():
 
 
 def test_the_service_adds_the_prompt():
-    assert VOYAGE.prompt(TEXT, Role.QUERY) == TEXT
+    assert VOYAGE.prompt(TEXT, PromptType.query) == TEXT
 
 
 @pytest.mark.parametrize(("key", "host"), [("pa-abc", "api.voyageai.com"), ("al-abc", "ai.mongodb.com")])
@@ -67,9 +68,9 @@ def test_a_row_that_comes_twice_is_an_error():
         VOYAGE.vectors({"data": [{"index": 0, "embedding": [1.0]}] * 2})
 
 
-@pytest.mark.parametrize("reply", [None, [], "text", {"error": "x"}])
-def test_an_error_of_another_form_is_still_an_error(reply):
-    assert VOYAGE.failure(500, reply).reason == "status 500"
+@pytest.mark.parametrize("response", [None, [], "text", {"error": "x"}])
+def test_an_error_of_another_form_is_still_an_error(response):
+    assert VOYAGE.failure(500, response).reason == "status 500"
 
 
 def test_usage_without_pixels_is_not_known():

@@ -11,8 +11,8 @@ from support.embedder_contract import EmbedderContract, images, query
 from support.tiny_e5_omni import save_tiny_e5_omni
 from support.tiny_qwen import DIM
 
-from circus_bench.models.base import Item
-from circus_bench.models.families.e5_omni import FAMILY, layout, load, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.e5_omni import FAMILY, load, metas, prompt_template
 
 NAME = "Haon-Chen/e5-omni-7B"
 START = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
@@ -35,8 +35,8 @@ class TestContract(EmbedderContract):
     pass
 
 
-def asked(text: str, *, instruction: str = "", image: bool = True) -> Item:
-    return Item(is_query=True, instruction=instruction, has_image=image, text=text)
+def asked(text: str, *, instruction: str = "", image: bool = True) -> PromptInput:
+    return PromptInput(is_query=True, instruction=instruction, has_image=image, text=text)
 
 
 def test_both_sizes_are_listed_without_audio_and_video():
@@ -53,20 +53,23 @@ def test_neither_torchvision_nor_torchaudio_is_needed(folder, monkeypatch):
 
 def test_a_query_shows_the_image_then_its_marked_instruction_and_text():
     expected = f"{START}{IMAGE}Query: Find it.\na dog{FINISH}"
-    assert layout(asked("a dog", instruction="Find it.")) == expected
+    assert prompt_template(asked("a dog", instruction="Find it.")) == expected
 
 
 def test_a_query_without_instruction_is_its_marked_text():
-    assert layout(asked("a dog", image=False)) == f"{START}Query: a dog{FINISH}"
+    assert prompt_template(asked("a dog", image=False)) == f"{START}Query: a dog{FINISH}"
 
 
 def test_an_image_only_query_reads_like_a_gallery_document():
-    document = Item(is_query=False, instruction="", has_image=True, text="")
-    assert layout(asked("")) == layout(document) == f"{START}{IMAGE}{FINISH}"
+    document = PromptInput(is_query=False, instruction="", has_image=True, text="")
+    assert prompt_template(asked("")) == prompt_template(document) == f"{START}{IMAGE}{FINISH}"
 
 
 def test_a_text_document_is_not_marked_as_query():
-    assert layout(Item(is_query=False, instruction="", has_image=False, text="a dog")) == f"{START}a dog{FINISH}"
+    assert (
+        prompt_template(PromptInput(is_query=False, instruction="", has_image=False, text="a dog"))
+        == f"{START}a dog{FINISH}"
+    )
 
 
 def test_images_keep_the_resolution_range_of_the_published_code():

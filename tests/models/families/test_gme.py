@@ -11,8 +11,8 @@ from PIL import Image
 from support.embedder_contract import EmbedderContract
 from support.tiny_qwen import save_tiny_qwen
 
-from circus_bench.models.base import Item
-from circus_bench.models.families.gme import layout, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.gme import metas, prompt_template
 
 
 @pytest.fixture(scope="module")
@@ -40,29 +40,37 @@ def test_mteb_finds_the_metadata_of_an_encoder(encoder):
     ("item", "system", "user"),
     [
         (
-            Item(True, "Find it.", True, "make it red"),
+            PromptInput(True, "Find it.", True, "make it red"),
             "Find it.",
             "<|vision_start|><|image_pad|><|vision_end|>make it red",
         ),
-        (Item(True, "Find it.", False, "make it red"), "Find it.", "make it red"),
-        (Item(True, "", True, ""), "You are a helpful assistant.", "<|vision_start|><|image_pad|><|vision_end|>"),
-        (Item(False, "", True, ""), "You are a helpful assistant.", "<|vision_start|><|image_pad|><|vision_end|>"),
+        (PromptInput(True, "Find it.", False, "make it red"), "Find it.", "make it red"),
+        (
+            PromptInput(True, "", True, ""),
+            "You are a helpful assistant.",
+            "<|vision_start|><|image_pad|><|vision_end|>",
+        ),
+        (
+            PromptInput(False, "", True, ""),
+            "You are a helpful assistant.",
+            "<|vision_start|><|image_pad|><|vision_end|>",
+        ),
     ],
     ids=["image and text", "text without image", "image only", "document"],
 )
 def test_prompt(item, system, user):
-    assert layout(item) == (
+    assert prompt_template(item) == (
         f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n<|endoftext|>"
     )
 
 
 def test_padding_is_on_the_right(encoder):
-    items = [Item(True, "", False, text) for text in ("ab", "a")]
+    items = [PromptInput(True, "", False, text) for text in ("ab", "a")]
     assert encoder.tensors(items, [None] * 2)["attention_mask"][:, -1].tolist() == [1, 0]
 
 
 def test_last_token_is_pooled_and_positions_count_all_tokens(encoder, noise):
-    tensors = encoder.tensors([Item(True, "", True, "make it red")], [noise((448, 448))])
+    tensors = encoder.tensors([PromptInput(True, "", True, "make it red")], [noise((448, 448))])
     assert tensors["input_ids"][0, -1] == encoder.tokenizer.convert_tokens_to_ids("<|endoftext|>")
     length = tensors["input_ids"].shape[1]
     with torch.inference_mode():
@@ -92,5 +100,5 @@ def test_last_token_is_pooled_and_positions_count_all_tokens(encoder, noise):
     ],
 )
 def test_image_limits(encoder, size, tokens):
-    tensors = encoder.tensors([Item(False, "", True, "")], [Image.new("RGB", size)])
+    tensors = encoder.tensors([PromptInput(False, "", True, "")], [Image.new("RGB", size)])
     assert int(tensors["mm_token_type_ids"].sum()) == tokens

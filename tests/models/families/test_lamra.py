@@ -12,8 +12,8 @@ from support.embedder_contract import EmbedderContract
 from support.tiny_qwen import save_tiny_qwen, tiny_tokenizer
 
 from circus_bench.errors import CircusError
-from circus_bench.models.base import Item
-from circus_bench.models.families.lamra import layout, load, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.lamra import load, metas, prompt_template
 
 SEEN = "<|vision_start|><|image_pad|><|vision_end|>"
 ARCHITECTURES = ("qwen2_vl", "qwen2_5_vl")
@@ -44,46 +44,46 @@ def test_other_name_is_an_error():
     ("item", "user"),
     [
         (
-            Item(True, "Find it.", True, "make it red"),
+            PromptInput(True, "Find it.", True, "make it red"),
             f"{SEEN}Find it. make it red.\nSummarize above image and sentence in one word: ",
         ),
         (
-            Item(True, "Find it.", False, "make it red"),
+            PromptInput(True, "Find it.", False, "make it red"),
             "Find it. make it red.\nSummarize above sentence in one word: ",
         ),
-        (Item(True, "", True, ""), f"{SEEN}\nSummarize above image in one word: "),
-        (Item(False, "", True, ""), f"{SEEN}\nSummarize above image in one word: "),
+        (PromptInput(True, "", True, ""), f"{SEEN}\nSummarize above image in one word: "),
+        (PromptInput(False, "", True, ""), f"{SEEN}\nSummarize above image in one word: "),
         (
-            Item(True, "", True, ' make it\r "red" '),
+            PromptInput(True, "", True, ' make it\r "red" '),
             f'{SEEN}Make it "red.\nSummarize above image and sentence in one word: ',
         ),
         (
-            Item(True, "find it", True, "is it red?"),
+            PromptInput(True, "find it", True, "is it red?"),
             f"{SEEN}Find it. is it red?\nSummarize above image and sentence in one word: ",
         ),
     ],
     ids=["image and text", "text without image", "image only", "document", "no instruction", "no full stop"],
 )
 def test_prompt(item, user):
-    assert layout(item) == (
+    assert prompt_template(item) == (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
         f"<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
 def test_padding_is_on_the_right(encoder):
-    items = [Item(True, "", False, text) for text in ("ab", "a")]
+    items = [PromptInput(True, "", False, text) for text in ("ab", "a")]
     assert encoder.tensors(items, [None] * 2)["attention_mask"][:, -1].tolist() == [1, 0]
 
 
 def test_image_positions_are_those_of_the_authors(encoder, noise):
-    tensors = encoder.tensors([Item(False, "", True, "")], [noise((90, 60))])
+    tensors = encoder.tensors([PromptInput(False, "", True, "")], [noise((90, 60))])
     assert ("position_ids" in tensors) == ("Qwen2.5VL" not in encoder.mteb_model_meta.name)
 
 
 def test_embedding_is_the_state_before_the_embedding_token_of_the_whole_prompt(encoder, noise):
-    image, item = noise((84, 56)), Item(True, "Find it.", True, "make it red")  # 3 x 2 image tokens
-    whole = layout(item).replace("<|image_pad|>", "<|image_pad|>" * 6)
+    image, item = noise((84, 56)), PromptInput(True, "Find it.", True, "make it red")  # 3 x 2 image tokens
+    whole = prompt_template(item).replace("<|image_pad|>", "<|image_pad|>" * 6)
     whole += "<emb>.<|im_end|>\n<|im_start|>assistant\n"
     tokens = encoder.tokenizer(whole, return_tensors="pt")
     ids, model = tokens["input_ids"], encoder.model
@@ -116,5 +116,5 @@ def test_embedding_is_the_state_before_the_embedding_token_of_the_whole_prompt(e
     ],
 )
 def test_image_limits(encoder, size, tokens):
-    tensors = encoder.tensors([Item(False, "", True, "")], [Image.new("RGB", size)])
+    tensors = encoder.tensors([PromptInput(False, "", True, "")], [Image.new("RGB", size)])
     assert int(tensors["mm_token_type_ids"].sum()) == tokens

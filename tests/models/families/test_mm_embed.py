@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 
 from circus_bench.errors import FormatError
-from circus_bench.models.base import Item
-from circus_bench.models.families.mm_embed import NAME, layout, load, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.mm_embed import NAME, load, metas, prompt_template
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ class TestContract(EmbedderContract):
     padding_sides = ("right",)
 
 
-def asked(text: str, *, instruction: str = "Retrieve a day-to-day image.", image: bool = True) -> Item:
-    return Item(is_query=True, instruction=instruction, has_image=image, text=text)
+def asked(text: str, *, instruction: str = "Retrieve a day-to-day image.", image: bool = True) -> PromptInput:
+    return PromptInput(is_query=True, instruction=instruction, has_image=image, text=text)
 
 
 def test_importing_the_family_loads_neither_torch_nor_transformers():
@@ -53,19 +53,19 @@ def test_the_meta_names_the_published_weights():
 
 # The expected strings are those that `encode` of nvidia/MM-Embed, modeling_nvmmembed.py, builds.
 def test_a_query_names_its_instruction_then_shows_the_image_before_the_text():
-    assert layout(asked("a dog", instruction="Find it.")) == "Instruct: Find it.\nQuery: <image>\na dog"
+    assert prompt_template(asked("a dog", instruction="Find it.")) == "Instruct: Find it.\nQuery: <image>\na dog"
 
 
 def test_a_query_without_instruction_is_marked_as_query_only():
-    assert layout(asked("", instruction="")) == "Query: <image>\n"
+    assert prompt_template(asked("", instruction="")) == "Query: <image>\n"
 
 
 def test_a_query_without_image_has_no_image_line():
-    assert layout(asked("a dog", instruction="Find it.", image=False)) == "Instruct: Find it.\nQuery: a dog"
+    assert prompt_template(asked("a dog", instruction="Find it.", image=False)) == "Instruct: Find it.\nQuery: a dog"
 
 
 def test_a_gallery_document_is_the_image_alone():
-    assert layout(Item(is_query=False, instruction="", has_image=True, text="")) == "<image>\n"
+    assert prompt_template(PromptInput(is_query=False, instruction="", has_image=True, text="")) == "<image>\n"
 
 
 def test_a_text_starts_and_ends_with_its_tokens_and_is_padded_on_the_right(encoder):
@@ -80,7 +80,7 @@ def test_a_text_starts_and_ends_with_its_tokens_and_is_padded_on_the_right(encod
 
 
 def test_the_tokens_are_those_of_the_published_tokenizer_file(folder, encoder):
-    text = layout(asked("a dog on a beach"))
+    text = prompt_template(asked("a dog on a beach"))
     # The file's own template has the start token alone; `add_eos_token` asks for the other.
     published = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text)
     assert encoder.tokenizer(text)["input_ids"] == [*published.ids, encoder.tokenizer.eos_token_id]

@@ -15,9 +15,9 @@ from support.tiny_phi4 import save_tiny_phi4
 from support.tiny_qwen import DIM
 
 from circus_bench.errors import FormatError
-from circus_bench.models.base import Item
+from circus_bench.models.base import PromptInput
 from circus_bench.models.families import lamra
-from circus_bench.models.families.phi4_multimodal import NAME, layout, load, metas
+from circus_bench.models.families.phi4_multimodal import NAME, load, metas, prompt_template
 from circus_bench.models.families.phi4_multimodal_modeling import Crops
 
 PUBLISHED = Crops(size=448, patch=14)
@@ -33,8 +33,8 @@ def load_tiny(folder):
     return partial(load, NAME, path=folder, device="cpu")
 
 
-def asked(text: str, *, instruction: str = "", image: bool = True) -> Item:
-    return Item(is_query=True, instruction=instruction, has_image=image, text=text)
+def asked(text: str, *, instruction: str = "", image: bool = True) -> PromptInput:
+    return PromptInput(is_query=True, instruction=instruction, has_image=image, text=text)
 
 
 class TestContract(EmbedderContract):
@@ -60,13 +60,13 @@ def test_the_meta_names_the_published_weights():
         (asked("a dog", instruction="Find it."), "<|endoftext10|>Find it.\na dog\n" + lamra.SUMMARIZE_BOTH),
         (asked("a dog"), "<|endoftext10|>a dog\n" + lamra.SUMMARIZE_BOTH),
         (asked(""), "<|endoftext10|>\n" + lamra.SUMMARIZE_IMAGE),
-        (Item(False, "", True, ""), "<|endoftext10|>\n" + lamra.SUMMARIZE_IMAGE),
+        (PromptInput(False, "", True, ""), "<|endoftext10|>\n" + lamra.SUMMARIZE_IMAGE),
         (asked("a dog", image=False), "a dog\n" + lamra.SUMMARIZE_TEXT),
     ],
     ids=["pair", "pair without instruction", "image query", "document", "text query"],
 )
 def test_prompt(item, user):
-    assert layout(item) == f"<|user|>{user}<|end|><|assistant|>"
+    assert prompt_template(item) == f"<|user|>{user}<|end|><|assistant|>"
 
 
 def test_the_embedding_is_the_state_of_the_token_that_opens_the_answer(encoder):

@@ -9,8 +9,8 @@ from support.embedder_contract import TEXTS, EmbedderContract, images, query
 from support.tiny_qwen import save_tiny_qwen
 from transformers import Qwen2_5_VLModel
 
-from circus_bench.models.base import Item
-from circus_bench.models.families.qwen2_5_vl import layout, load, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.qwen2_5_vl import load, metas, prompt_template
 
 NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
 CHAT = (
@@ -38,23 +38,25 @@ class TestContract(EmbedderContract):
     ("item", "user"),
     [
         (
-            Item(True, "Find it.", True, "make it red"),
+            PromptInput(True, "Find it.", True, "make it red"),
             IMAGE + "Find it.\nmake it red\nSummarize above image and sentence in one word: ",
         ),
-        (Item(True, "", True, ""), IMAGE + "\nSummarize above image in one word: "),
-        (Item(False, "", True, ""), IMAGE + "\nSummarize above image in one word: "),
-        (Item(True, "Find it.", False, "a dress"), "Find it.\na dress\nSummarize above sentence in one word: "),
-        (Item(False, "", False, "a dress"), "a dress\nSummarize above sentence in one word: "),
+        (PromptInput(True, "", True, ""), IMAGE + "\nSummarize above image in one word: "),
+        (PromptInput(False, "", True, ""), IMAGE + "\nSummarize above image in one word: "),
+        (PromptInput(True, "Find it.", False, "a dress"), "Find it.\na dress\nSummarize above sentence in one word: "),
+        (PromptInput(False, "", False, "a dress"), "a dress\nSummarize above sentence in one word: "),
     ],
     ids=["pair", "image query", "document", "text query", "text document"],
 )
 def test_prompt(item, user):
-    assert layout(item) == CHAT.format(user)
+    assert prompt_template(item) == CHAT.format(user)
 
 
 def test_embedding_is_the_state_that_opens_the_turn_of_the_assistant(encoder, folder):
     # 56 x 44 pixels become 56 x 56, four tokens; Qwen2.5-VL places them by row and column.
-    prompt = layout(Item(True, "Find it.", True, TEXTS[0])).replace("<|image_pad|>", "<|image_pad|>" * 4)
+    prompt = prompt_template(PromptInput(True, "Find it.", True, TEXTS[0])).replace(
+        "<|image_pad|>", "<|image_pad|>" * 4
+    )
     ids = encoder.tokenizer(prompt, return_tensors="pt")["input_ids"]
     assert encoder.tokenizer.decode(ids[0]).endswith("<|im_start|>assistant\n")
     pixels = encoder.image_processor(images=images()[:1], return_tensors="pt")

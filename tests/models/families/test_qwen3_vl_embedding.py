@@ -11,8 +11,8 @@ from PIL import Image
 from support.embedder_contract import EmbedderContract
 from support.tiny_qwen import save_tiny_qwen
 
-from circus_bench.models.base import Item
-from circus_bench.models.families.qwen3_vl_embedding import layout, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.qwen3_vl_embedding import metas, prompt_template
 
 SEEN = "<|vision_start|><|image_pad|><|vision_end|>"
 DEFAULT = "Represent the user's input."
@@ -40,30 +40,30 @@ def test_mteb_finds_the_metadata_of_an_encoder(encoder):
 @pytest.mark.parametrize(
     ("item", "system", "user"),
     [
-        (Item(True, "Find it.", True, "make it red"), "Find it.", f"{SEEN}make it red"),
-        (Item(True, "Find it.", False, "make it red"), "Find it.", "make it red"),
-        (Item(True, "", True, ""), DEFAULT, SEEN),
-        (Item(False, "", True, ""), DEFAULT, SEEN),
-        (Item(True, " Find it ", True, "make it red"), "Find it.", f"{SEEN}make it red"),
-        (Item(True, "Which one?", True, "make it red"), "Which one?", f"{SEEN}make it red"),
-        (Item(True, "Find it.", False, ""), "Find it.", "NULL"),
+        (PromptInput(True, "Find it.", True, "make it red"), "Find it.", f"{SEEN}make it red"),
+        (PromptInput(True, "Find it.", False, "make it red"), "Find it.", "make it red"),
+        (PromptInput(True, "", True, ""), DEFAULT, SEEN),
+        (PromptInput(False, "", True, ""), DEFAULT, SEEN),
+        (PromptInput(True, " Find it ", True, "make it red"), "Find it.", f"{SEEN}make it red"),
+        (PromptInput(True, "Which one?", True, "make it red"), "Which one?", f"{SEEN}make it red"),
+        (PromptInput(True, "Find it.", False, ""), "Find it.", "NULL"),
     ],
     ids=["image and text", "text without image", "image only", "document", "no full stop", "question", "nothing"],
 )
 def test_prompt(item, system, user):
-    assert layout(item) == (
+    assert prompt_template(item) == (
         f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
 def test_padding_is_on_the_right(encoder):
-    items = [Item(True, "", False, text) for text in ("ab", "a")]
+    items = [PromptInput(True, "", False, text) for text in ("ab", "a")]
     assert encoder.tensors(items, [None] * 2)["attention_mask"][:, -1].tolist() == [1, 0]
 
 
 def test_last_token_is_pooled_and_the_model_computes_positions(encoder, noise):
     image = noise((96, 64))
-    tensors = encoder.tensors([Item(True, "", True, "make it red")], [image])
+    tensors = encoder.tensors([PromptInput(True, "", True, "make it red")], [image])
     assert "position_ids" not in tensors
     with torch.inference_mode():
         expected = encoder.model(**tensors).last_hidden_state[0, -1]
@@ -82,5 +82,5 @@ def test_last_token_is_pooled_and_the_model_computes_positions(encoder, noise):
     ],
 )
 def test_image_limits(encoder, size, tokens):
-    tensors = encoder.tensors([Item(False, "", True, "")], [Image.new("RGB", size)])
+    tensors = encoder.tensors([PromptInput(False, "", True, "")], [Image.new("RGB", size)])
     assert int(tensors["mm_token_type_ids"].sum()) == tokens

@@ -21,7 +21,7 @@ from circus_bench.benchmark import Condition
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.encoding.encoder import BenchmarkEncoder
 from circus_bench.errors import EmbeddingError, FormatError
-from circus_bench.models.base import Item, Parts, Pooling
+from circus_bench.models.base import LoadedModel, Pooling, PromptInput
 from circus_bench.models.batches import task_instruction
 from circus_bench.models.families.qwen_vl import IMAGE, Positions, QwenVLEncoder, QwenVLFamily, load_qwen_vl
 
@@ -30,7 +30,7 @@ TEXTS = ["make it red", "", "take the small dog away, and put two cats where it 
 START, END = "<|im_start|>", "<|im_end|>"
 
 
-def layout(item: Item) -> str:
+def prompt_template(item: PromptInput) -> str:
     image = IMAGE if item.has_image else ""
     return (
         f"{START}system\n{item.instruction or 'None.'}{END}\n{START}user\n{image}{item.text}{END}\n{START}assistant\n"
@@ -39,7 +39,10 @@ def layout(item: Item) -> str:
 
 def family(architecture: str = "qwen2_vl", **changes) -> QwenVLFamily:
     plain = QwenVLFamily(
-        model_class=CLASSES[architecture], layout=layout, min_pixels=4 * 28 * 28, max_pixels=64 * 28 * 28
+        model_class=CLASSES[architecture],
+        prompt_template=prompt_template,
+        min_pixels=4 * 28 * 28,
+        max_pixels=64 * 28 * 28,
     )
     return dataclasses.replace(plain, **changes)
 
@@ -53,15 +56,15 @@ def checkpoints(tmp_path_factory):
 @pytest.fixture(scope="module")
 def load(checkpoints):
     """`load(architecture, **changes)`: a tiny encoder whose family is changed so."""
-    parts = {}
+    loaded = {}
 
-    def loaded(architecture: str = "qwen2_vl", **changes) -> QwenVLEncoder:
-        if architecture not in parts:
+    def load_one(architecture: str = "qwen2_vl", **changes) -> QwenVLEncoder:
+        if architecture not in loaded:
             encoder = load_qwen_vl(family(architecture), "tiny", path=checkpoints[architecture], device="cpu")
-            parts[architecture] = Parts(encoder.model, encoder.tokenizer, encoder.image_processor)
-        return QwenVLEncoder(family(architecture, **changes), parts[architecture])
+            loaded[architecture] = LoadedModel(encoder.model, encoder.tokenizer, encoder.image_processor)
+        return QwenVLEncoder(family(architecture, **changes), loaded[architecture])
 
-    return loaded
+    return load_one
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +82,8 @@ def singles(batch):
     return [{name: column[i : i + 1] for name, column in batch.items()} for i in range(len(TEXTS))]
 
 
-def item(text: str = "", *, has_image: bool = True) -> Item:
-    return Item(is_query=True, instruction="", has_image=has_image, text=text)
+def item(text: str = "", *, has_image: bool = True) -> PromptInput:
+    return PromptInput(is_query=True, instruction="", has_image=has_image, text=text)
 
 
 def task(**changes) -> TaskMetadata:
@@ -153,7 +156,7 @@ def test_embedding_is_that_of_a_direct_forward_pass(checkpoints, load, architect
     encoder = load(architecture)
     cls = getattr(transformers, CLASSES[architecture].replace("Model", "ForConditionalGeneration"))
     model = cls.from_pretrained(checkpoints[architecture]).eval()
-    prompt = layout(item(text)).replace("<|image_pad|>", "<|image_pad|>" * 15)
+    prompt = prompt_template(item(text)).replace("<|image_pad|>", "<|image_pad|>" * 15)
     tokens = encoder.tokenizer(prompt, return_tensors="pt")
     with torch.inference_mode():
         states = model(
@@ -240,10 +243,10 @@ def test_too_elongated_image_is_an_error(load):
         load().encode([{"image": [Image.new("RGB", (28, 5700))]}])
 
 
-def test_grey_and_transparent_images_are_encoded_as_rgb(load, images):
-    grey, clear = images[0].convert("L"), images[0].convert("RGBA")
-    expected = load().encode([{"image": [grey.convert("RGB"), images[0]]}])
-    np.testing.assert_array_equal(load().encode([{"image": [grey, clear]}]), expected)
+def test_gray_and_transparent_images_are_encoded_as_rgb(load, images):
+    gray, clear = images[0].convert("L"), images[0].convert("RGBA")
+    expected = load().encode([{"image": [gray.convert("RGB"), images[0]]}])
+    np.testing.assert_array_equal(load().encode([{"image": [gray, clear]}]), expected)
 
 
 def test_black_image_is_not_a_missing_image(load):
@@ -325,16 +328,16 @@ class Recorder(QwenVLEncoder):
 
 
 def test_conditions_reach_the_layout_as_items(load, toy_benchmark, tmp_path):
-    parts = load()
-    recorder = Recorder(family(), Parts(parts.model, parts.tokenizer, parts.image_processor))
+    loaded = load()
+    recorder = Recorder(family(), LoadedModel(loaded.model, loaded.tokenizer, loaded.image_processor))
     benchmark = toy_benchmark()
     driver = BenchmarkEncoder(recorder, benchmark, store=EmbeddingStore(tmp_path))
     instruction = benchmark.protocol.instruction
     texts = {query.text for query in benchmark.queries}
     expected = {
-        "multimodal": {Item(True, instruction, True, text) for text in texts},
-        "text_only": {Item(True, instruction, True, text) for text in texts},
-        "image_only": {Item(True, "", True, "")},
+        "multimodal": {PromptInput(True, instruction, True, text) for text in texts},
+        "text_only": {PromptInput(True, instruction, True, text) for text in texts},
+        "image_only": {PromptInput(True, "", True, "")},
     }
     for condition, items in expected.items():
         recorder.seen = set()
@@ -342,7 +345,7 @@ def test_conditions_reach_the_layout_as_items(load, toy_benchmark, tmp_path):
         assert recorder.seen == items, condition
     recorder.seen = set()
     driver.gallery()
-    assert recorder.seen == {Item(False, "", True, "")}
+    assert recorder.seen == {PromptInput(False, "", True, "")}
 
 
 # --- checkpoints
@@ -413,7 +416,7 @@ def test_tokenizer_of_another_checkpoint_is_an_error(load):
     tokenizer.add_tokens(["<|image_pad|>"])
     encoder = load()
     with pytest.raises(FormatError, match="belong to different checkpoints"):
-        QwenVLEncoder(family(), Parts(encoder.model, tokenizer, encoder.image_processor))
+        QwenVLEncoder(family(), LoadedModel(encoder.model, tokenizer, encoder.image_processor))
 
 
 def test_importing_families_and_their_metadata_loads_no_torch():

@@ -11,8 +11,8 @@ from support.tiny_qwen import save_tiny_qwen
 from transformers import Qwen2VLModel
 
 from circus_bench.errors import EmbeddingError
-from circus_bench.models.base import Item
-from circus_bench.models.families.rzen_embed import FAMILY, layout, load, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.rzen_embed import FAMILY, load, metas, prompt_template
 
 NAME = "qihoo360/RzenEmbed"
 # the chat around a user turn in 360CVGroup/RzenEmbed, rzen_embed_inference.py
@@ -40,17 +40,17 @@ class TestContract(EmbedderContract):
 @pytest.mark.parametrize(
     ("item", "user"),
     [
-        (Item(True, "Find it.", True, "make it red"), IMAGE + "Find it.\nmake it red"),
-        (Item(True, "", True, "make it red"), IMAGE + "make it red"),
-        (Item(True, "", True, ""), IMAGE),
-        (Item(False, "", True, ""), IMAGE + "Represent the given image."),
-        (Item(True, "Find it.", False, "a red dress"), "Find it.\na red dress"),
-        (Item(False, "", False, "a red dress"), "a red dress"),
+        (PromptInput(True, "Find it.", True, "make it red"), IMAGE + "Find it.\nmake it red"),
+        (PromptInput(True, "", True, "make it red"), IMAGE + "make it red"),
+        (PromptInput(True, "", True, ""), IMAGE),
+        (PromptInput(False, "", True, ""), IMAGE + "Represent the given image."),
+        (PromptInput(True, "Find it.", False, "a red dress"), "Find it.\na red dress"),
+        (PromptInput(False, "", False, "a red dress"), "a red dress"),
     ],
     ids=["pair", "pair without instruction", "image query", "document", "text query", "text document"],
 )
 def test_prompt(item, user):
-    assert layout(item) == CHAT.format(user)
+    assert prompt_template(item) == CHAT.format(user)
 
 
 def test_embedding_is_the_state_of_the_end_of_text_token(encoder, folder):
@@ -69,7 +69,7 @@ def test_embedding_is_the_state_of_the_end_of_text_token(encoder, folder):
 
 
 def test_image_tokens_are_counted_one_by_one(encoder):
-    tensors = encoder.tensors([Item(False, "", True, "")], images()[:1])
+    tensors = encoder.tensors([PromptInput(False, "", True, "")], images()[:1])
     length = tensors["input_ids"].shape[1]
     assert tensors["position_ids"].tolist() == [[list(range(length))]] * 3
 
@@ -78,7 +78,7 @@ def test_images_have_256_to_1280_tokens(encoder):
     # 256 tokens are 448 x 448 pixels. 2000 x 1500 first becomes 71 x 54 tokens of 28 x 28 pixels; these exceed 1280 by
     # a factor of 1.731 a side, which leaves 41.02 x 31.2, rounded down. (Resized once, it would have 41 x 30.)
     tensors = encoder.tensors(
-        [Item(False, "", True, "")] * 2, [Image.new("RGB", (60, 60)), Image.new("RGB", (2000, 1500))]
+        [PromptInput(False, "", True, "")] * 2, [Image.new("RGB", (60, 60)), Image.new("RGB", (2000, 1500))]
     )
     counts = tensors["mm_token_type_ids"].sum(1).tolist()
     assert counts == [256, 41 * 31]
@@ -97,7 +97,7 @@ def test_too_elongated_image_is_an_error(encoder):
 
 
 def test_text_is_cut_where_the_authors_cut(encoder):
-    tensors = encoder.tensors([Item(True, "", False, "red " * 1000)], [None])
+    tensors = encoder.tensors([PromptInput(True, "", False, "red " * 1000)], [None])
     assert tensors["input_ids"].shape[1] == FAMILY.max_tokens == 2000
     assert encoder.tokenizer.decode(tensors["input_ids"][0, -1]) == "<|endoftext|>"
 

@@ -12,13 +12,13 @@ from support.tiny_qwen import save_tiny_qwen, tiny_tokenizer
 from transformers import AddedToken, GenerationConfig, Qwen2VLForConditionalGeneration
 
 from circus_bench.errors import EmbeddingError, FormatError
-from circus_bench.models.base import Item
+from circus_bench.models.base import PromptInput
 from circus_bench.models.families.ume_r1 import (
     REQUEST,
     DiscriminativeEncoder,
     GenerativeEncoder,
-    discriminative_layout,
-    generative_layout,
+    discriminative_template,
+    generative_template,
     load,
     metas,
 )
@@ -27,7 +27,7 @@ GENERATIVE, DISCRIMINATIVE = "zhibinlan/UME-R1-2B", "zhibinlan/UME-R1-2B-discrim
 START = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 LIMIT = 16
-PAIR = [Item(True, "Find it.", True, text) for text in TEXTS]
+PAIR = [PromptInput(True, "Find it.", True, text) for text in TEXTS]
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +121,16 @@ class TestDiscriminative(EmbedderContract):
 @pytest.mark.parametrize(
     ("item", "user"),
     [
-        (Item(True, "Find it.", True, "make it red"), IMAGE + "Find it.\nmake it red"),
-        (Item(True, "", True, "make it red"), IMAGE + "make it red"),
-        (Item(True, "", True, ""), IMAGE + "Represent the given image."),
-        (Item(False, "", True, ""), IMAGE + "Represent the given image."),
+        (PromptInput(True, "Find it.", True, "make it red"), IMAGE + "Find it.\nmake it red"),
+        (PromptInput(True, "", True, "make it red"), IMAGE + "make it red"),
+        (PromptInput(True, "", True, ""), IMAGE + "Represent the given image."),
+        (PromptInput(False, "", True, ""), IMAGE + "Represent the given image."),
     ],
     ids=["pair", "pair without instruction", "image query", "document"],
 )
 def test_prompt(item, user):
-    assert discriminative_layout(item) == f"{START}{user}\n<disc_emb>"
-    assert generative_layout(item) == (f"{START}{user}\n<disc_emb>\n{REQUEST}<|im_end|>\n<|im_start|>assistant\n")
+    assert discriminative_template(item) == f"{START}{user}\n<disc_emb>"
+    assert generative_template(item) == (f"{START}{user}\n<disc_emb>\n{REQUEST}<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_request_is_that_of_the_authors():
@@ -159,7 +159,7 @@ def test_image_tokens_are_placed_by_row_and_column(discriminative):
 
 def test_discriminative_embedding_is_the_state_of_its_token_in_the_whole_prompt(discriminative, folder, tokenizer):
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    prompt = generative_layout(PAIR[0]).replace("<|image_pad|>", "<|image_pad|>" * 4)  # 60 x 44 pixels become 56 x 56
+    prompt = generative_template(PAIR[0]).replace("<|image_pad|>", "<|image_pad|>" * 4)  # 60 x 44 pixels become 56 x 56
     ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
     pixels = discriminative.image_processor(images=images()[:1], return_tensors="pt")
     kinds = (ids == model.config.image_token_id).long()

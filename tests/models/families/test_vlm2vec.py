@@ -13,8 +13,8 @@ from support.tiny_qwen import save_tiny_qwen
 from transformers import Qwen2VLModel
 
 from circus_bench.errors import FormatError
-from circus_bench.models.base import Item
-from circus_bench.models.families.vlm2vec import layout, load, metas
+from circus_bench.models.base import PromptInput
+from circus_bench.models.families.vlm2vec import load, metas, prompt_template
 
 NAME = "VLM2Vec/VLM2Vec-V2.0"
 RANK, ALPHA = 4, 16
@@ -63,17 +63,17 @@ class TestContract(EmbedderContract):
 @pytest.mark.parametrize(
     ("item", "prompt"),
     [
-        (Item(True, "Find it.", True, "make it red"), "<|image_pad|> Find it.\nmake it red"),
-        (Item(True, "", True, "make it red"), "<|image_pad|> make it red"),
-        (Item(True, "", True, ""), "<|image_pad|> Represent the given image."),
-        (Item(False, "", True, ""), "<|image_pad|> Represent the given image."),
-        (Item(True, "Find it.", False, "a red dress"), "Find it.\na red dress"),
-        (Item(False, "", False, "a red dress"), "a red dress"),
+        (PromptInput(True, "Find it.", True, "make it red"), "<|image_pad|> Find it.\nmake it red"),
+        (PromptInput(True, "", True, "make it red"), "<|image_pad|> make it red"),
+        (PromptInput(True, "", True, ""), "<|image_pad|> Represent the given image."),
+        (PromptInput(False, "", True, ""), "<|image_pad|> Represent the given image."),
+        (PromptInput(True, "Find it.", False, "a red dress"), "Find it.\na red dress"),
+        (PromptInput(False, "", False, "a red dress"), "a red dress"),
     ],
     ids=["pair", "pair without instruction", "image query", "document", "text query", "text document"],
 )
 def test_prompt(item, prompt):
-    assert layout(item) == prompt
+    assert prompt_template(item) == prompt
 
 
 def test_embedding_is_the_last_state_of_the_adapted_model(encoder, base, adapter):
@@ -95,7 +95,7 @@ def test_embedding_is_the_last_state_of_the_adapted_model(encoder, base, adapter
 
 
 def test_image_tokens_are_counted_one_by_one(encoder):
-    tensors = encoder.tensors([Item(False, "", True, "")], images()[:1])
+    tensors = encoder.tensors([PromptInput(False, "", True, "")], images()[:1])
     length = tensors["input_ids"].shape[1]
     assert tensors["position_ids"].tolist() == [[list(range(length))]] * 3
 
@@ -104,7 +104,7 @@ def test_images_have_4_to_1280_tokens(encoder):
     # Four tokens are 56 x 56 pixels. 2000 x 1500 exceeds 1280 x 784 pixels by a factor of 1.729 a side, which leaves
     # 41.3 x 30.98 tokens of 28 x 28 pixels, rounded down.
     tensors = encoder.tensors(
-        [Item(False, "", True, "")] * 2, [Image.new("RGB", (9, 9)), Image.new("RGB", (2000, 1500))]
+        [PromptInput(False, "", True, "")] * 2, [Image.new("RGB", (9, 9)), Image.new("RGB", (2000, 1500))]
     )
     assert tensors["mm_token_type_ids"].sum(1).tolist() == [4, 41 * 30]
 

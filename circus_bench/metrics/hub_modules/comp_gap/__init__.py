@@ -1,1 +1,1 @@
-"""The `comp_gap` metric for the `evaluate` library."""
+"""Provide the `comp_gap` metric for the `evaluate` library."""

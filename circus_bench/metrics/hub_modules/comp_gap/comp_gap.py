@@ -1,4 +1,4 @@
-"""The composition gap of one model on one benchmark, as an `evaluate` module."""
+"""Compute the composition gap of one model on one benchmark, as an `evaluate` module."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import evaluate
 
 from circus_bench.errors import FormatError
 from circus_bench.metrics.comp_gap import comp_gap
+from circus_bench.metrics.hub_modules import CIRCUS_CITATION
 from circus_bench.metrics.ndcg import ndcg
 from circus_bench.metrics.ranks import Ranks, none_to_inf
 
@@ -18,18 +19,6 @@ CompGap = 1 - max(I, T) / MM: how much of a model's score on composed image retr
 T and I are the mean full-gallery nDCG with both parts, with the modification text alone and with the reference image
 alone. 1 means that neither part alone retrieves anything, 0 that one part alone does as well as both; it is negative
 when one part alone does better, and undefined (None, never 0) when MM is 0.
-"""
-
-_CITATION = """\
-@misc{attimonelli2026composed,
-  title         = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
-  author        = {Attimonelli, Matteo and De Bellis, Alessandro and Gema, Aryo Pradipta and Saxena, Rohit and
-                   Sekoyan, Monica and Kwan, Wai-Chung and Pomo, Claudio and Suglia, Alessandro and Jannach, Dietmar and
-                   Di Noia, Tommaso and Minervini, Pasquale},
-  year          = {2026},
-  eprint        = {2605.14787},
-  archivePrefix = {arXiv}
-}
 """
 
 _INPUTS = """
@@ -63,7 +52,7 @@ class CompGap(evaluate.Metric):  # type: ignore[misc]
         ranks = datasets.List(datasets.Value("float64"))
         return evaluate.MetricInfo(
             description=_DESCRIPTION,
-            citation=_CITATION,
+            citation=CIRCUS_CITATION,
             inputs_description=_INPUTS,
             features=datasets.Features({"multimodal": ranks, "text_only": ranks, "image_only": ranks}),
             homepage="https://arxiv.org/abs/2605.14787",

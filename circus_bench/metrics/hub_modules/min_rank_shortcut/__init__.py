@@ -1,1 +1,1 @@
-"""The `min_rank_shortcut` metric for the `evaluate` library."""
+"""Provide the `min_rank_shortcut` metric for the `evaluate` library."""

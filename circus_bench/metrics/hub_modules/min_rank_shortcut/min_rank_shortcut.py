@@ -1,4 +1,4 @@
-"""Min-rank shortcut labels of a benchmark's queries over a pool of models, as an `evaluate` module."""
+"""Label a benchmark's queries by min-rank over a pool of models, as an `evaluate` module."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import datasets
 import evaluate
 
 from circus_bench.metrics._checks import numbers
+from circus_bench.metrics.hub_modules import CIRCUS_CITATION
 from circus_bench.metrics.ranks import none_to_inf
 from circus_bench.metrics.shortcut import min_rank_labels
 
@@ -16,18 +17,6 @@ Labels the queries of a composed image retrieval benchmark by the best ranks tha
 shortcut if a model retrieves a target among the first K from the modification text alone or from the reference image
 alone; else composition_required if a model does from both together; else unresolved. The last two make up the
 shortcut-free queries. The result describes the benchmark and the pool, not one model.
-"""
-
-_CITATION = """\
-@misc{attimonelli2026composed,
-  title         = {Do Composed Image Retrieval Benchmarks Require Multimodal Composition?},
-  author        = {Attimonelli, Matteo and De Bellis, Alessandro and Gema, Aryo Pradipta and Saxena, Rohit and
-                   Sekoyan, Monica and Kwan, Wai-Chung and Pomo, Claudio and Suglia, Alessandro and Jannach, Dietmar and
-                   Di Noia, Tommaso and Minervini, Pasquale},
-  year          = {2026},
-  eprint        = {2605.14787},
-  archivePrefix = {arXiv}
-}
 """
 
 _INPUTS = """
@@ -73,7 +62,7 @@ class MinRankShortcut(evaluate.Metric):  # type: ignore[misc]
         ranks = datasets.List(datasets.Value("float64"))
         return evaluate.MetricInfo(
             description=_DESCRIPTION,
-            citation=_CITATION,
+            citation=CIRCUS_CITATION,
             inputs_description=_INPUTS,
             features=datasets.Features({"best_multimodal": ranks, "best_text_only": ranks, "best_image_only": ranks}),
             homepage="https://arxiv.org/abs/2605.14787",

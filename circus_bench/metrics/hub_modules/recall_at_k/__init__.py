@@ -1,1 +1,1 @@
-"""The `recall_at_k` metric for the `evaluate` library."""
+"""Provide the `recall_at_k` metric for the `evaluate` library."""

@@ -1,4 +1,4 @@
-"""Recall and hit rate at K from the ranks of each query's targets, as an `evaluate` module."""
+"""Compute recall and hit rate at K from the ranks of each query's targets, as an `evaluate` module."""
 
 from __future__ import annotations
 

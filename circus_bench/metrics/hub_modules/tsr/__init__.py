@@ -1,1 +1,1 @@
-"""The `tsr` metric for the `evaluate` library."""
+"""Provide the `tsr` metric for the `evaluate` library."""

@@ -1,4 +1,4 @@
-"""Test-set reliability of judged candidate lists, as an `evaluate` module."""
+"""Compute the test-set reliability of judged candidate lists, as an `evaluate` module."""
 
 from __future__ import annotations
 

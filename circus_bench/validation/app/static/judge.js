@@ -58,7 +58,7 @@ function problemOf() {
 // Half of a character, as a note cut at its greatest length may end with, cannot be stored.
 const wellFormed = (text) => text.toWellFormed?.() ?? text;
 
-function judgement() {
+function annotation() {
   const valid = sound().checked;
   const flags = checked("flag");
   return {
@@ -155,7 +155,7 @@ function goOnIfDelivered() {
 function save() {
   const problem = problemOf();
   id("problem").textContent = problem;
-  if (!problem) deliver("/judgements", judgement());
+  if (!problem) deliver("/judgements", annotation());
 }
 
 function advance(content) {
@@ -185,7 +185,7 @@ outbox.addEventListener("refused", ({ detail }) => {
     busy = false;
     sent = null;
     lock(false);
-    id("problem").textContent = `The server refused this judgement: ${detail.content.error}`;
+    id("problem").textContent = `The server refused this annotation: ${detail.content.error}`;
   }
 });
 outbox.addEventListener("conflict", ({ detail }) => {

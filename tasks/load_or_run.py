@@ -1,51 +1,53 @@
-"""The Run of a model on a task: one that lies finished, or a new one, kept beside mteb's results."""
+"""Load the finished Run of a model on a task, or make a new one and keep it beside mteb's results."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circus_bench.benchmark import Benchmark
-from circus_bench.distributed import Processes, current_processes
+from circus_bench.distributed import DistributedJob, current_job
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.encoding.encoder import EncodeSettings, ModelIdentity
 from circus_bench.errors import FormatError
-from circus_bench.runs.run import MANIFEST_FILE, Run, n_inputs, run_benchmark
-from circus_bench.tasks.data import check_pixels
-from circus_bench.tasks.output_paths import RUNS_VARIABLE, places_of, write_results_elsewhere
+from circus_bench.progress import progress_bar
+from circus_bench.runs.manifest import MANIFEST_FILE
+from circus_bench.runs.run import Run, n_inputs, run_benchmark
+from circus_bench.tasks.data import require_images
+from circus_bench.tasks.output_paths import RUNS_VARIABLE, output_paths, redirect_results_to_temp
 
 if TYPE_CHECKING:
     from mteb.models.models_protocols import EncoderProtocol
 
-    from circus_bench.hub.tables import Part
+    from circus_bench.hub.tables import LabelledBenchmark
 
 logger = logging.getLogger("mteb.circus_bench.tasks")  # below "mteb", whose verbosity the command line sets
 
 
-def obtain_run(
+def load_or_run(
     model: EncoderProtocol,
-    part: Part,
+    labelled: LabelledBenchmark,
     *,
-    known: Run | None,
+    cached: Run | None,
     task: str,
     folder: Path | None,
     prediction_folder: Path | None,
     settings: EncodeSettings,
     shown: bool,
 ) -> Run:
-    """The Run of a model on all queries of a benchmark.
+    """Load or make the Run of a model on all queries of a benchmark.
 
     The processes of a job (`accelerate launch`) share the work; the main one alone writes, mteb's results too.
 
     Args:
         model: follows mteb's `EncoderProtocol`.
-        part: the benchmark.
-        known: a Run at hand; it is taken if it is of this model on this benchmark.
+        labelled: the benchmark.
+        cached: a Run at hand; it is taken if it is of this model on this benchmark.
         task: the task's name.
         folder: the dataset folder, for messages.
         prediction_folder: what mteb was told.
@@ -56,34 +58,34 @@ def obtain_run(
         ImageError: images are missing or cannot be decoded.
         EmbeddingError: the vectors cannot be ranked.
     """
-    benchmark, identity = part.benchmark, ModelIdentity.of(model)
-    if known is not None and _is_of(known, identity, benchmark):
-        return known
-    check_pixels(part, folder)
-    job = current_processes()
-    places = places_of(task, identity, prediction_folder=prediction_folder)
+    benchmark, identity = labelled.benchmark, ModelIdentity.of(model)
+    if cached is not None and _is_of(cached, identity, benchmark):
+        return cached
+    require_images(labelled, folder)
+    job = current_job()
+    paths = output_paths(task, identity, prediction_folder=prediction_folder)
     if not job.is_main:
-        write_results_elsewhere()
+        redirect_results_to_temp()
     shown = shown and job.is_main
-    with _progress("images", len(benchmark.image_ids), shown=shown) as advance:
-        benchmark.inspect(advance=advance, processes=job)
-    run = job.on_main("looking for a finished Run", lambda: _finished(places.run, identity, benchmark))
+    with progress_bar("images", len(benchmark.image_ids), shown=shown) as advance:
+        benchmark.inspect(advance=advance, job=job)
+    run = job.run_on_main("looking for a finished Run", lambda: _finished(paths.run, identity, benchmark))
     if run is None:
         with (
-            _store(places.store, job) as store,
-            _progress("encoding", n_inputs(benchmark), shown=shown) as advance,
+            _store(paths.store, job) as store,
+            progress_bar("encoding", n_inputs(benchmark), shown=shown) as advance,
         ):
-            run = run_benchmark(model, benchmark, store=store, settings=settings, processes=job, advance=advance)
-        job.on_main("saving the Run", lambda: _save(run, places.run))
-    if job.is_main and places.run is not None:
-        logger.info("%s: the Run is in %s", task, places.run)
+            run = run_benchmark(model, benchmark, store=store, settings=settings, job=job, advance=advance)
+        job.run_on_main("saving the Run", lambda: _save(run, paths.run))
+    if job.is_main and paths.run is not None:
+        logger.info("%s: the Run is in %s", task, paths.run)
     elif job.is_main:
         logger.warning("%s: the Run is not kept, for mteb keeps no results; set %s to a folder", task, RUNS_VARIABLE)
     return run
 
 
 def _finished(folder: Path | None, model: ModelIdentity, benchmark: Benchmark) -> Run | None:
-    """The Run in a folder, if it is whole and of this model on this benchmark."""
+    """Load the Run in a folder, if it is whole and of this model on this benchmark."""
     if folder is None or not (folder / MANIFEST_FILE).exists():
         return None
     try:
@@ -112,19 +114,11 @@ def _save(run: Run, folder: Path | None) -> None:
 
 
 @contextmanager
-def _store(folder: Path | None, job: Processes) -> Iterator[EmbeddingStore]:
-    """The store in a folder, or one that is gone afterwards; the processes of a job share it."""
+def _store(folder: Path | None, job: DistributedJob) -> Iterator[EmbeddingStore]:
+    """Open the store in a folder, or one that is gone afterwards; the processes of a job share it."""
     if folder is not None:
         yield EmbeddingStore(folder)
         return
     with tempfile.TemporaryDirectory() as own:
-        yield EmbeddingStore(Path(job.on_main("choosing a place for embeddings", lambda: own)))
-        job.agree("the end of the encode", True)  # the main process must not remove it earlier
-
-
-@contextmanager
-def _progress(what: str, total: int, *, shown: bool) -> Iterator[Callable[..., object]]:
-    from tqdm.auto import tqdm
-
-    with tqdm(desc=what, total=total, disable=not shown) as bar:
-        yield bar.update
+        yield EmbeddingStore(Path(job.run_on_main("choosing a place for embeddings", lambda: own)))
+        job.assert_equal("the end of the encode", True)  # the main process must not remove it earlier

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from circus_bench.api.embeddings.images import to_png, to_rgb
+from circus_bench.api.images import to_png, to_rgb
 from circus_bench.images import black
 
 

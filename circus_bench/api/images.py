@@ -1,7 +1,7 @@
-"""Pictures as they are sent.
+"""Write images as they are sent to a service, within its limits.
 
 An encoder is given decoded pixels, so the original file cannot be passed on. PNG loses nothing: the black image of the
-text-only condition stays black, and equal pixels are equal bytes. A picture above a vendor's limits is scaled down in
+text-only condition stays black, and equal pixels are equal bytes. An image above a vendor's limits is scaled down in
 proportion (Lanczos), to the most pixels allowed, then in steps of a tenth until the file is small enough.
 """
 
@@ -15,12 +15,12 @@ _STEP = 0.9
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The picture in RGB; mteb hands pictures over in the mode of their files."""
+    """Convert an image to RGB; mteb hands images over in the mode of their files."""
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def sent_size(size: tuple[int, int], *, max_pixels: float) -> tuple[int, int]:
-    """The size at which a picture is sent, as far as pixels alone decide it.
+    """Compute the size at which an image is sent, as far as pixels alone decide it.
 
     Example:
         >>> sent_size((4000, 8000), max_pixels=16_000_000)
@@ -34,7 +34,7 @@ def sent_size(size: tuple[int, int], *, max_pixels: float) -> tuple[int, int]:
 
 
 def to_png(image: Image.Image, *, max_pixels: float, max_bytes: int) -> bytes:
-    """The bytes of a PNG file within the limits.
+    """Write the bytes of a PNG file within the limits.
 
     Args:
         image: of mode RGB.
