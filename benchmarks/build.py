@@ -28,7 +28,7 @@ WORDS = ("red", "blue", "larger", "sleeve", "two", "without", "background", "dog
 
 def part(name: str, n_queries: int, n_gallery: int):
     from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.tables import LabeledBenchmark
     from circus_bench.labels.labels import Labels
     from circus_bench.labels.provenance import Provenance
     from circus_bench.labels.query_label import QueryLabel
@@ -59,7 +59,7 @@ def part(name: str, n_queries: int, n_gallery: int):
         for query, label in zip(queries, labels, strict=True)
     }
     benchmark = Benchmark(name, protocol, queries, Gallery(tuple(ids)))
-    return LabelledBenchmark(benchmark, Labels(name, Provenance(), by_query))
+    return LabeledBenchmark(benchmark, Labels(name, Provenance(), by_query))
 
 
 def build() -> None:

@@ -27,7 +27,7 @@ import mteb  # noqa: E402
 from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
 from mteb.cache import ResultCache  # noqa: E402
 
-from circus_bench.hub.tables import LabelledBenchmark  # noqa: E402
+from circus_bench.hub.tables import LabeledBenchmark  # noqa: E402
 from circus_bench.hub.writer import write_dataset_folder  # noqa: E402
 from circus_bench.labels.labels import Labels  # noqa: E402
 from circus_bench.labels.provenance import Provenance  # noqa: E402
@@ -79,8 +79,8 @@ def write_folder(folder: Path, *, queries: int, gallery: int) -> None:
         free = expected_label(query, 10) != Label.SHORTCUT
         label = Label.UNRESOLVED if free else Label.SHORTCUT
         verdicts[query.id] = QueryLabel(query.id, label, audited=free, valid=number % 2 == 0 if free else None)
-    labelled = LabelledBenchmark(benchmark, Labels("cirr", Provenance(source="planted", k=10), verdicts))
-    write_dataset_folder([labelled], folder, with_images=True, local_only=True)
+    labeled = LabeledBenchmark(benchmark, Labels("cirr", Provenance(source="planted", k=10), verdicts))
+    write_dataset_folder([labeled], folder, with_images=True, local_only=True)
 
 
 def stock_tasks(folder: Path) -> list[AbsTaskRetrieval]:

@@ -20,7 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from circus_bench.benchmark import Benchmark
-from circus_bench.hub.loading import load_benchmark, load_labelled_benchmark
+from circus_bench.hub.loading import load_benchmark, load_labeled_benchmark
 from circus_bench.hub.writer import n_rows, write_dataset_folder
 
 SIDE = 32
@@ -50,10 +50,10 @@ class StandInImages(Mapping[str, bytes]):
 def join_stand_ins(folder: Path, name: str, *, out: Path) -> Benchmark:
     """Write a dataset folder that holds a benchmark of another one with stand-in images."""
     bare = load_benchmark(f"{folder}#{name}")
-    labelled = load_labelled_benchmark(f"{folder}#{name}", images=StandInImages(bare.image_ids))
-    with tqdm(desc=name, total=n_rows([labelled])) as bar:
-        write_dataset_folder([labelled], out, advance=bar.update)
-    return labelled.benchmark
+    labeled = load_labeled_benchmark(f"{folder}#{name}", images=StandInImages(bare.image_ids))
+    with tqdm(desc=name, total=n_rows([labeled])) as bar:
+        write_dataset_folder([labeled], out, advance=bar.update)
+    return labeled.benchmark
 
 
 def main() -> None:

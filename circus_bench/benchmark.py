@@ -21,7 +21,7 @@ from circus_bench.images import Inspection, inspect_images
 
 
 class Condition(StrEnum):
-    """What of a query an encoder is shown."""
+    """The parts of a query that an encoder is given."""
 
     MULTIMODAL = "multimodal"
     """The reference image and the modification text."""
@@ -32,7 +32,7 @@ class Condition(StrEnum):
 
 
 class ReferencePolicy(StrEnum):
-    """Whether a query's own reference image may be retrieved.
+    """The treatment of a query's own reference image in the gallery.
 
     A gallery that holds the reference either ranks it like any other image (`kept`: M-BEIR, MTEB, the CIRCUS paper) or
     leaves it out for that query (`removed`: the official CIRR protocol).
@@ -110,7 +110,7 @@ class Gallery:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How a benchmark is scored, as data. No score appears without its protocol's id.
+    """The scoring rules of a benchmark, as data. No score appears without its protocol's id.
 
     Attributes:
         id: `<benchmark>/<protocol>`, such as `cirr/official`.
@@ -147,7 +147,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a benchmark consists of, as two hashes that depend neither on the order of queries nor of the gallery.
+    """Two hashes over a benchmark's content that depend neither on the order of queries nor of the gallery.
 
     Attributes:
         annotations: over query ids, references, texts, targets and subsets, and the gallery ids.
@@ -158,7 +158,7 @@ class Fingerprint:
     images: str | None
 
     def matches(self, other: Fingerprint) -> bool:
-        """Whether both describe the same benchmark, as far as both know it."""
+        """Tell whether both describe the same benchmark, as far as both know it."""
         known = self.images is not None and other.images is not None
         return self.annotations == other.annotations and (not known or self.images == other.images)
 
@@ -172,7 +172,7 @@ class Benchmark:
         protocol: how it is scored.
         queries: the queries, in the source's order.
         gallery: the gallery.
-        source: where it comes from (version, seed, licence, citation), JSON-able.
+        source: where it comes from (version, seed, license, citation), JSON-able.
         allow: defects that are repaired and recorded rather than refused.
 
     Attributes:

@@ -3,9 +3,9 @@
 Loading scripts are gone from `datasets`; a builder is used directly:
 
 Example:
-    >>> from circus_bench.hub.tables import LabelledBenchmark
+    >>> from circus_bench.hub.tables import LabeledBenchmark
     >>> from circus_bench.sources.scenes import scenes
-    >>> builder = make_builder(LabelledBenchmark(scenes(queries=40, gallery=400)))
+    >>> builder = make_builder(LabeledBenchmark(scenes(queries=40, gallery=400)))
     >>> builder.config.name, next(iter(builder.as_streaming_dataset("test")))["query_id"]
     ('scenes_full', 'q-0000')
 """
@@ -21,7 +21,7 @@ import datasets
 
 from circus_bench import __version__
 from circus_bench._typing import StrPath
-from circus_bench.hub.tables import SPLIT, LabelledBenchmark, Table, config_name, features, rows
+from circus_bench.hub.tables import SPLIT, LabeledBenchmark, Table, config_name, features, rows
 from circus_bench.hub.writer import part_head
 from circus_bench.io import to_json
 from circus_bench.labels.labels import Subset
@@ -32,13 +32,13 @@ class CircusConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets ha
     """One configuration: a table of a subset of a benchmark.
 
     Attributes:
-        labelled: the benchmark and its labels.
+        labeled: the benchmark and its labels.
         subset: one of those that the labels give.
         table: which table.
         with_images: give the original bytes of the images.
     """
 
-    labelled: LabelledBenchmark | None = None
+    labeled: LabeledBenchmark | None = None
     subset: Subset = Subset.FULL
     table: Table = Table.ROWS
     with_images: bool = False
@@ -49,8 +49,8 @@ class CircusConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets ha
         custom_features: datasets.Features | None = None,  # noqa: ARG002
     ) -> str:
         """Name the cache after what the rows follow from, not after the objects that hold it."""
-        known = self.labelled.label_of if self.labelled else {}
-        head = part_head(self.labelled) if self.labelled else None
+        known = self.labeled.label_of if self.labeled else {}
+        head = part_head(self.labeled) if self.labeled else None
         facts = [head, self.with_images, [repr(known[key]) for key in sorted(known)]]
         return f"{self.name}-{hashlib.sha256(to_json(facts).encode()).hexdigest()[:16]}"
 
@@ -71,12 +71,12 @@ class CircusBuilder(datasets.GeneratorBasedBuilder):  # type: ignore[misc]
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
         config = self.config
-        assert config.labelled is not None
-        yield from enumerate(rows(config.labelled, config.subset, config.table, with_images=config.with_images))
+        assert config.labeled is not None
+        yield from enumerate(rows(config.labeled, config.subset, config.table, with_images=config.with_images))
 
 
 def make_builder(
-    labelled: LabelledBenchmark,
+    labeled: LabeledBenchmark,
     subset: Subset | str = Subset.FULL,
     *,
     table: Table = Table.ROWS,
@@ -86,7 +86,7 @@ def make_builder(
     """Make the builder of one configuration.
 
     Args:
-        labelled: the benchmark and its labels.
+        labeled: the benchmark and its labels.
         subset: one of those that the labels give.
         table: which table.
         with_images: give the original bytes of the images; mind their license before passing them on.
@@ -95,8 +95,8 @@ def make_builder(
     subset = Subset(subset)
     return CircusBuilder(
         cache_dir=cache_dir and str(cache_dir),
-        config_name=config_name(labelled.name, subset, table),
-        labelled=labelled,
+        config_name=config_name(labeled.name, subset, table),
+        labeled=labeled,
         subset=subset,
         table=table,
         with_images=with_images,

@@ -15,7 +15,7 @@ from typing import Any
 from circus_bench.errors import CircusError, ImageError, MismatchError, format_ids
 from circus_bench.hub.loading import fetch_dataset_folder, load_benchmark
 from circus_bench.hub.reader import read_benchmark, read_labels
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import MANIFEST, read_manifest
 from circus_bench.io import sha256, slug
 
@@ -37,7 +37,7 @@ def resolve_dataset(dataset: Mapping[str, Any]) -> dict[str, Any]:
     return {**dataset, "path": pinned["repository"], "revision": pinned["revision"]} if pinned else dict(dataset)
 
 
-def load_labelled(protocol: str, *, repository: str, revision: str) -> tuple[LabelledBenchmark, Path | None]:
+def load_labeled(protocol: str, *, repository: str, revision: str) -> tuple[LabeledBenchmark, Path | None]:
     """Load the benchmark of a protocol with the labels of its queries, and return the dataset folder that it lies in.
 
     Args:
@@ -53,15 +53,15 @@ def load_labelled(protocol: str, *, repository: str, revision: str) -> tuple[Lab
     name = protocol.partition("/")[0]
     where = os.environ.get(VARIABLE, "")
     if name == "scenes" and not _holds(where, name):
-        return LabelledBenchmark(load_benchmark(protocol)), None
+        return LabeledBenchmark(load_benchmark(protocol)), None
     folder = _folder(name, repository, revision)
-    labelled = LabelledBenchmark(read_benchmark(folder, name), read_labels(folder, name))
-    if labelled.benchmark.protocol.id != protocol:
+    labeled = LabeledBenchmark(read_benchmark(folder, name), read_labels(folder, name))
+    if labeled.benchmark.protocol.id != protocol:
         raise MismatchError(
-            f"{folder}: holds {name!r} under the protocol {labelled.benchmark.protocol.id}, the task is scored under "
+            f"{folder}: holds {name!r} under the protocol {labeled.benchmark.protocol.id}, the task is scored under "
             f"{protocol}; make the folder from {protocol}, or take `circus-bench run` for other protocols"
         )
-    return labelled, folder
+    return labeled, folder
 
 
 def _holds(where: str, name: str) -> bool:
@@ -69,13 +69,13 @@ def _holds(where: str, name: str) -> bool:
     return (Path(where) / MANIFEST).is_file() and name in read_manifest(where)["benchmarks"]
 
 
-def require_images(labelled: LabelledBenchmark, folder: Path | None) -> None:
+def require_images(labeled: LabeledBenchmark, folder: Path | None) -> None:
     """Refuse a benchmark of annotations, and say how to join its images.
 
     Raises:
         ImageError: there are no images.
     """
-    benchmark = labelled.benchmark
+    benchmark = labeled.benchmark
     if benchmark.gallery.images is not None:
         return
     raise ImageError(

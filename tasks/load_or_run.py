@@ -24,14 +24,14 @@ from circus_bench.tasks.output_paths import RUNS_VARIABLE, output_paths, redirec
 if TYPE_CHECKING:
     from mteb.models.models_protocols import EncoderProtocol
 
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.tables import LabeledBenchmark
 
 logger = logging.getLogger("mteb.circus_bench.tasks")  # below "mteb", whose verbosity the command line sets
 
 
 def load_or_run(
     model: EncoderProtocol,
-    labelled: LabelledBenchmark,
+    labeled: LabeledBenchmark,
     *,
     cached: Run | None,
     task: str,
@@ -46,7 +46,7 @@ def load_or_run(
 
     Args:
         model: follows mteb's `EncoderProtocol`.
-        labelled: the benchmark.
+        labeled: the benchmark.
         cached: a Run at hand; it is taken if it is of this model on this benchmark.
         task: the task's name.
         folder: the dataset folder, for messages.
@@ -58,10 +58,10 @@ def load_or_run(
         ImageError: images are missing or cannot be decoded.
         EmbeddingError: the vectors cannot be ranked.
     """
-    benchmark, identity = labelled.benchmark, ModelIdentity.of(model)
+    benchmark, identity = labeled.benchmark, ModelIdentity.of(model)
     if cached is not None and _is_of(cached, identity, benchmark):
         return cached
-    require_images(labelled, folder)
+    require_images(labeled, folder)
     job = current_job()
     paths = output_paths(task, identity, prediction_folder=prediction_folder)
     if not job.is_main:

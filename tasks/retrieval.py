@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mteb.timing import TimingStack
     from mteb.types import EncodeKwargs
 
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.tables import LabeledBenchmark
     from circus_bench.labels.labels import Subset
     from circus_bench.runs.run import Run
 
@@ -47,12 +47,12 @@ class ComposedRetrieval(AbsTaskRetrieval):
     Attributes:
         protocol: the protocol that the task is scored under.
         by_group: whether results are broken down by the queries' groups.
-        labelled: the benchmark and the labels of its queries, once loaded.
+        labeled: the benchmark and the labels of its queries, once loaded.
     """
 
     protocol: ClassVar[str]
     by_group: ClassVar[bool] = False
-    labelled: LabelledBenchmark | None = None
+    labeled: LabeledBenchmark | None = None
 
     # An image-only query has no instruction. mteb falls back on this where a task has no prompt for an input, so it has
     # to be empty.
@@ -93,30 +93,30 @@ class ComposedRetrieval(AbsTaskRetrieval):
 
         from circus_bench.hub.tables import SPLIT
         from circus_bench.labels.labels import Subset
-        from circus_bench.tasks.data import load_labelled
+        from circus_bench.tasks.data import load_labeled
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading dataset {self.metadata.name}..."):
             dataset = self.metadata.dataset
-            labelled, folder = load_labelled(self.protocol, repository=dataset["path"], revision=dataset["revision"])
-            known = [subset for subset in self.hf_subsets if subset in labelled.subsets]
+            labeled, folder = load_labeled(self.protocol, repository=dataset["path"], revision=dataset["revision"])
+            known = [subset for subset in self.hf_subsets if subset in labeled.subsets]
         unknown = [subset for subset in self.hf_subsets if subset not in known]
         if unknown:
             message = (
-                f"{self.metadata.name}: the subsets {', '.join(unknown)} need labels or human judgements that "
+                f"{self.metadata.name}: the subsets {', '.join(unknown)} need labels or human judgments that "
                 f"{folder or 'the data'} have not"
             )
             if not known:
                 raise CircusError(message)
             logger.warning("%s; they are left out", message)
         self.hf_subsets = known
-        self.labelled, self._folder = labelled, folder
-        self.dataset = {s: {SPLIT: cast("Any", _SplitData(labelled, Subset(s), folder))} for s in known}
+        self.labeled, self._folder = labeled, folder
+        self.dataset = {s: {SPLIT: cast("Any", _SplitData(labeled, Subset(s), folder))} for s in known}
         self.data_loaded = True
 
     def unload_data(self) -> None:
         """Forget the data and the Run."""
         super().unload_data()
-        self.labelled = self._folder = self._run = None
+        self.labeled = self._folder = self._run = None
 
     def _evaluate_subset(  # type: ignore[override]  # mteb has refused what is no encoder
         self,
@@ -143,13 +143,13 @@ class ComposedRetrieval(AbsTaskRetrieval):
         from circus_bench.tasks.load_or_run import load_or_run
         from circus_bench.tasks.scores import summarize_scores
 
-        assert self.labelled is not None  # mteb loads before it evaluates
+        assert self.labeled is not None  # mteb loads before it evaluates
         if lost := sorted(set(encode_kwargs) - {"batch_size", "show_progress_bar"}):
             raise CircusError(f"{self.metadata.name} does not pass on {', '.join(lost)}; set it on the model itself")
         with timer("Encoding and ranking", split=hf_split, subset=hf_subset):
             self._run = load_or_run(
                 model,
-                self.labelled,
+                self.labeled,
                 cached=self._run,
                 task=self.metadata.name,
                 folder=self._folder,
@@ -162,7 +162,7 @@ class ComposedRetrieval(AbsTaskRetrieval):
         if not current_job().is_main:
             return scores
         if prediction_folder is not None:
-            predicted = _predictions(self._run, {query.id for query in self.labelled.subsets[Subset(hf_subset)]})
+            predicted = _predictions(self._run, {query.id for query in self.labeled.subsets[Subset(hf_subset)]})
             self._save_task_predictions(predicted, model, prediction_folder, hf_subset=hf_subset, hf_split=hf_split)
         manifest = self._run.manifest
         logger.info("%s %s: %s", self.metadata.name, hf_subset, summarize_scores(scores, k=self.main_cutoff))
@@ -173,9 +173,9 @@ class ComposedRetrieval(AbsTaskRetrieval):
     def _scores(self, run: Run, subset: Subset) -> dict[str, Any]:
         from circus_bench.tasks.scores import score_subset
 
-        assert self.labelled is not None
-        queries = self.labelled.benchmark.queries
-        members = {query.id for query in self.labelled.subsets[subset]}
+        assert self.labeled is not None
+        queries = self.labeled.benchmark.queries
+        members = {query.id for query in self.labeled.subsets[subset]}
         chosen = np.array([query.id in members for query in queries])
         names = dict.fromkeys(query.group for query in queries) if self.by_group else {}
         groups = {name: np.array([query.group == name for query in queries]) for name in names}
@@ -196,20 +196,20 @@ class ComposedRetrieval(AbsTaskRetrieval):
         from circus_bench.labels.labels import Subset
         from circus_bench.tasks.statistics import compute_statistics
 
-        assert self.labelled is not None
+        assert self.labeled is not None
         subset = Subset.FULL if compute_overall or hf_subset is None else Subset(hf_subset)
-        queries = self.labelled.subsets.get(subset)
-        return compute_statistics(self.labelled.benchmark, queries) if queries else None
+        queries = self.labeled.subsets.get(subset)
+        return compute_statistics(self.labeled.benchmark, queries) if queries else None
 
 
 class _SplitData(dict[str, Any]):
     """The data of a subset, as mteb's retrieval tasks hold them. Tables are made on demand: no score needs them."""
 
-    def __init__(self, labelled: LabelledBenchmark, subset: Subset, folder: Path | None) -> None:
-        queries = labelled.subsets[subset]
+    def __init__(self, labeled: LabeledBenchmark, subset: Subset, folder: Path | None) -> None:
+        queries = labeled.subsets[subset]
         relevant = {query.id: dict.fromkeys(query.targets, 1) for query in queries}
         super().__init__(relevant_docs=relevant, top_ranked=None)
-        self._source = labelled, subset, folder
+        self._source = labeled, subset, folder
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in ("corpus", "queries")
@@ -217,12 +217,12 @@ class _SplitData(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        labelled, subset, folder = self._source
-        self[name] = _table(labelled, subset, name, folder)
+        labeled, subset, folder = self._source
+        self[name] = _table(labeled, subset, name, folder)
         return self[name]
 
 
-def _table(labelled: LabelledBenchmark, subset: Subset, name: str, folder: Path | None) -> Any:
+def _table(labeled: LabeledBenchmark, subset: Subset, name: str, folder: Path | None) -> Any:
     """Load a table as a `datasets.Dataset`: from the parquet files of the folder, or made here."""
     from datasets import Dataset, load_dataset
 
@@ -230,9 +230,9 @@ def _table(labelled: LabelledBenchmark, subset: Subset, name: str, folder: Path 
 
     table = Table(name)
     if folder is not None:
-        return load_dataset(str(folder), config_name(labelled.name, subset, table), split=SPLIT)
+        return load_dataset(str(folder), config_name(labeled.name, subset, table), split=SPLIT)
     columns = features(table, with_images=True)
-    return Dataset.from_list(list(rows(labelled, subset, table, with_images=True)), features=columns)
+    return Dataset.from_list(list(rows(labeled, subset, table, with_images=True)), features=columns)
 
 
 def _predictions(run: Run, members: Collection[str]) -> dict[str, dict[str, float]]:

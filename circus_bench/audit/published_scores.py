@@ -106,7 +106,7 @@ class PublishedValue:
 
     @property
     def is_gap(self) -> bool:
-        """Whether it is a gap rather than a share."""
+        """Tell whether it is a gap rather than a share."""
         return self.quantity == COMP_GAP
 
     @property

@@ -13,7 +13,7 @@ from circus_bench.cli.output import EXIT_ATTENTION, print_json, print_table, pro
 from circus_bench.cli.publish import publish
 
 if TYPE_CHECKING:
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.tables import LabeledBenchmark
     from circus_bench.labels.labels import Labels
 
 app = typer.Typer(help="Dataset folders: make one of any source, publish it on the Hub.", no_args_is_help=True)
@@ -64,7 +64,7 @@ def make(
     """Write benchmarks as a folder that every command, `load_dataset` and mteb read.
 
     Benchmarks that the folder already holds stay. For cirr/circus, fashioniq/circus, circo/val and lasco/val the
-    published labels and human judgements are taken unless --labels or --valid give others. Images keep their original
+    published labels and human judgments are taken unless --labels or --valid give others. Images keep their original
     bytes. Without images the folder holds annotations, and Runs can be scored but not made. A missing image is an
     error; with --allow missing_image it is written down, and the exit code is 3, as for images that cannot be decoded.
 
@@ -74,8 +74,8 @@ def make(
     """
     from circus_bench.benchmark import Defect
     from circus_bench.errors import format_ids
-    from circus_bench.hub.loading import BenchmarkName, load_labelled_benchmarks
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.loading import BenchmarkName, load_labeled_benchmarks
+    from circus_bench.hub.tables import LabeledBenchmark
     from circus_bench.hub.writer import n_rows, write_dataset_folder
 
     unknown = sorted({*(allow or ())} - {*Defect})
@@ -84,7 +84,7 @@ def make(
     loaded = [
         part
         for name in benchmarks
-        for part in load_labelled_benchmarks(
+        for part in load_labeled_benchmarks(
             name, data=data, images=images, allow=allow or (), **_options(name, options or ())
         )
     ]
@@ -94,7 +94,7 @@ def make(
         *(path for path in (data, images) if path),
     ]
     parts, unreadable = [], set[str]()
-    for part in (LabelledBenchmark(part.benchmark, verdicts.get(part.name)) for part in loaded):
+    for part in (LabeledBenchmark(part.benchmark, verdicts.get(part.name)) for part in loaded):
         benchmark = part.benchmark
         found = set[str]()
         if benchmark.gallery.images is not None:
@@ -132,7 +132,7 @@ def _options(name: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_free(
-    out: Path, parts: Sequence[LabelledBenchmark], *, inputs: Sequence[Path], with_images: bool, overwrite: bool
+    out: Path, parts: Sequence[LabeledBenchmark], *, inputs: Sequence[Path], with_images: bool, overwrite: bool
 ) -> None:
     """Refuse to write over what the benchmarks are made from, over other benchmarks, and over images with none."""
     from circus_bench.hub.writer import MANIFEST, read_manifest
@@ -159,7 +159,7 @@ def _check_free(
         )
 
 
-def _verdicts(parts: Sequence[LabelledBenchmark], labels: Sequence[Path], valid: Sequence[Path]) -> dict[str, Labels]:
+def _verdicts(parts: Sequence[LabeledBenchmark], labels: Sequence[Path], valid: Sequence[Path]) -> dict[str, Labels]:
     """Collect the labels of each benchmark: its label table, else those that came with it; then human verdicts."""
     from circus_bench.labels.formats import load_labels
     from circus_bench.labels.labels import Labels
@@ -173,7 +173,7 @@ def _verdicts(parts: Sequence[LabelledBenchmark], labels: Sequence[Path], valid:
     return found
 
 
-def _by_benchmark(parts: Sequence[LabelledBenchmark], tables: Sequence[tuple[Path, Labels]]) -> dict[str, Labels]:
+def _by_benchmark(parts: Sequence[LabeledBenchmark], tables: Sequence[tuple[Path, Labels]]) -> dict[str, Labels]:
     from circus_bench.errors import MismatchError
 
     names = {part.benchmark.name: part.name for part in parts}

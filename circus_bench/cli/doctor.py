@@ -31,10 +31,10 @@ def doctor(
     """
     from circus_bench.benchmark import Defect
     from circus_bench.doctor import check_all, read_hashes, write_report
-    from circus_bench.hub.loading import load_labelled_benchmarks
+    from circus_bench.hub.loading import load_labeled_benchmarks
 
     # Every defect is allowed, so that all of them are found.
-    loaded = load_labelled_benchmarks(benchmark, data=data, images=images, allow=tuple(Defect))
+    loaded = load_labeled_benchmarks(benchmark, data=data, images=images, allow=tuple(Defect))
     parts = [part.benchmark for part in loaded]
     known = read_hashes(hashes) if hashes else None
     with progress("images", sum(len(part.image_ids) for part in parts if part.gallery.images is not None)) as advance:

@@ -1,4 +1,4 @@
-"""What the commands share in talking to a terminal: tables, numbers, progress, JSON."""
+"""Print to a terminal, as all commands do it: tables, numbers, progress, JSON."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def run(
     from circus_bench.distributed import claim_device, current_job
     from circus_bench.encoding.embedding_store import EmbeddingStore
     from circus_bench.encoding.encoder import EncodeSettings
-    from circus_bench.hub.loading import load_labelled_benchmarks
+    from circus_bench.hub.loading import load_labeled_benchmarks
     from circus_bench.io import slug
     from circus_bench.models import check_known, load_encoder
     from circus_bench.runs.dry_run import estimate_cost
@@ -71,7 +71,7 @@ def run(
     job, device = current_job(), claim_device(device)
     settings = EncodeSettings(batch_size=batch_size, checkpoint_every=checkpoint_every, workers=workers)
     ranking: dict[str, Any] = {"top_k": top_k, "backend": backend, "device": device, "memory": memory * 2**20}
-    loaded = [part.benchmark for part in load_labelled_benchmarks(benchmark, data=data, images=images)]
+    loaded = [part.benchmark for part in load_labeled_benchmarks(benchmark, data=data, images=images)]
     if dry_run:
         encoders = [load_encoder(name, device=device) for name in model]
         found = [

@@ -74,7 +74,7 @@ def new(
     json: _Json = False,
 ) -> None:
     """Draw shortcut-free queries, make their candidate panels, and assign them to raters blindly."""
-    from circus_bench.hub.loading import load_labelled_benchmark
+    from circus_bench.hub.loading import load_labeled_benchmark
     from circus_bench.labels.formats import load_labels
     from circus_bench.runs.run import Run
     from circus_bench.validation.rubric import CIRCUS_RUBRIC, load_rubric
@@ -90,7 +90,7 @@ def new(
     pool = [Run.load(folder) for folder in runs or ()]
     frames = []
     for text, path in zip(benchmarks, labels, strict=True):
-        part = load_labelled_benchmark(text, data=data, images=images)
+        part = load_labeled_benchmark(text, data=data, images=images)
         source = part.benchmark
         frames.append(
             SamplingFrame(
@@ -230,15 +230,15 @@ def simulate(
 ) -> None:
     """Simulate raters of known error rates on synthetic queries, and evaluate the subset V against the ground truth."""
     from circus_bench.demo.simulated_raters import SceneGroundTruth, expected_labels, simulate_study
-    from circus_bench.hub.loading import load_labelled_benchmark
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.loading import load_labeled_benchmark
+    from circus_bench.hub.tables import LabeledBenchmark
     from circus_bench.labels.formats import load_labels
     from circus_bench.runs.run import Run
     from circus_bench.sources.scenes import scenes
     from circus_bench.validation.sampling import SamplingFrame, labels_of, sample_study
     from circus_bench.validation.study_benchmarks import place_in_study
 
-    part = load_labelled_benchmark(benchmark) if benchmark else LabelledBenchmark(scenes())
+    part = load_labeled_benchmark(benchmark) if benchmark else LabeledBenchmark(scenes())
     source = part.benchmark
     with progress("benchmark", len(source.image_ids)) as advance:
         source.inspect(advance=advance)

@@ -108,7 +108,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is no defect, and no count differs from the published one."""
+        """Tell whether there is no defect, and no count differs from the published one."""
         return not self.defects and not any(count.differs for count in self.counts)
 
     def result(self, check: str) -> Result | None:
@@ -136,7 +136,7 @@ class HealthReport:
 
     @property
     def healthy(self) -> bool:
-        """Whether every part is."""
+        """Tell whether every part is healthy."""
         return all(diagnosis.healthy for diagnosis in self.diagnoses)
 
     def to_dict(self) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Count:
 
     @property
     def differs(self) -> bool:
-        """Whether another number has been published: the benchmark is not the one that papers report on."""
+        """Tell whether another number has been published: the benchmark is not the one that papers report on."""
         return self.agreement is Agreement.DIFFER
 
     def to_dict(self) -> dict[str, Any]:

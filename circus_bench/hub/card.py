@@ -112,7 +112,7 @@ def _entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _labels(origin: Mapping[str, Any]) -> str:
-    """Where labels and judgements come from, in one line."""
+    """Tell in one line where labels and human judgments come from."""
     parts = [
         origin.get("source"),
         origin.get("k") and f"cut-off {origin['k']}",

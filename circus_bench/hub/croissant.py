@@ -183,12 +183,12 @@ def _responsible(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         ],
         "rai:dataAnnotationProtocol": (
             "Labels: a query is a shortcut when a model of the pool ranks a target within the cut-off from text or "
-            "image alone; else composition_required when one does from both; else unresolved. Judgements: people saw "
+            "image alone; else composition_required when one does from both; else unresolved. Judgments: people saw "
             "reference, text, target and candidate images, and judged a query valid or gave reasons against it."
         ),
         "rai:dataUseCases": ["Evaluation of composed image retrieval", "Study of unimodal shortcuts in benchmarks"],
         "rai:dataBiases": [
-            "Labels depend on the pool of models that gave them, and favour or disfavour the models of that pool.",
+            "Labels depend on the pool of models that gave them, and favor or disfavor the models of that pool.",
             "Validated queries may come from a sample that takes equal parts of two labels, not from all queries.",
             "Images and texts carry the geographic, cultural and linguistic biases of their sources.",
         ],

@@ -24,7 +24,7 @@ from circus_bench._typing import StrPath
 from circus_bench.benchmark import Benchmark, Defect, Finding, Fingerprint, Gallery, Protocol, ReferencePolicy
 from circus_bench.errors import CircusError, FormatError, MismatchError, format_ids
 from circus_bench.hub.reader import query_from, read_benchmark, read_labels, recorded_digests
-from circus_bench.hub.tables import LabelledBenchmark, config_name
+from circus_bench.hub.tables import LabeledBenchmark, config_name
 from circus_bench.hub.writer import MANIFEST, read_manifest
 from circus_bench.images import ParquetImages
 from circus_bench.io import read_json, read_parquet
@@ -71,19 +71,19 @@ def load_benchmark(
         >>> load_benchmark("scenes/test", queries=40, gallery=400).name
         'scenes'
     """
-    return load_labelled_benchmark(name, data=data, images=images, allow=allow, **options).benchmark
+    return load_labeled_benchmark(name, data=data, images=images, allow=allow, **options).benchmark
 
 
-def load_labelled_benchmark(name: StrPath, /, **arguments: Any) -> LabelledBenchmark:
+def load_labeled_benchmark(name: StrPath, /, **arguments: Any) -> LabeledBenchmark:
     """Load a benchmark by name with the labels of its queries; arguments and errors as `load_benchmark`."""
-    parts = load_labelled_benchmarks(name, **arguments)
+    parts = load_labeled_benchmarks(name, **arguments)
     if len(parts) > 1:
         known = ", ".join(f"{name}#{part.name}" for part in parts)
         raise CircusError(f"{name} holds {len(parts)} benchmarks; name one of them: {known}")
     return parts[0]
 
 
-def load_labelled_benchmarks(
+def load_labeled_benchmarks(
     name: StrPath,
     /,
     *,
@@ -91,7 +91,7 @@ def load_labelled_benchmarks(
     images: Images | None = None,
     allow: Collection[Defect | str] = (),
     **options: Any,
-) -> tuple[LabelledBenchmark, ...]:
+) -> tuple[LabeledBenchmark, ...]:
     """Load all benchmarks that a name stands for, with the labels of their queries.
 
     Arguments and errors as `load_benchmark`. A dataset folder may hold several benchmarks, and `fashioniq/original`
@@ -105,7 +105,7 @@ def load_labelled_benchmarks(
         raise CircusError(f"{name} is a benchmark already: it takes no options ({', '.join(options)})")
     elif named.is_old_form:
         benchmark = _load_old_form(Path(named.place), defects)
-        parts = (LabelledBenchmark(benchmark if images is None else _join(benchmark, images)),)
+        parts = (LabeledBenchmark(benchmark if images is None else _join(benchmark, images)),)
     else:
         parts = _from_folder(named, images=images, allow=defects)
     return _select(parts, named)
@@ -141,23 +141,23 @@ class BenchmarkName:
 
     @property
     def is_old_form(self) -> bool:
-        """Whether it is a folder in the form of version 0.1."""
+        """Tell whether it is a folder in the form of version 0.1."""
         return (Path(self.place) / _OLD_FORM).is_file() and not (Path(self.place) / MANIFEST).is_file()
 
     @property
     def is_protocol(self) -> bool:
-        """Whether it is a protocol id; a folder that holds a benchmark comes first."""
+        """Tell whether it is a protocol id; a folder that holds a benchmark comes first."""
         return self.place in PROTOCOLS and not (Path(self.place) / MANIFEST).is_file() and not self.is_old_form
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it names the same everywhere: a repository at a revision."""
+        """Tell whether it names the same everywhere: a repository at a revision."""
         pinned = _REPOSITORY.fullmatch(self.place)
         return pinned is not None and pinned["revision"] is not None and not Path(self.place).is_dir()
 
     @property
     def has_images(self) -> bool:
-        """Whether it is a folder with the images of its benchmarks."""
+        """Tell whether it is a folder with the images of its benchmarks."""
         if self.is_old_form:
             return (Path(self.place) / "images.parquet").is_file()
         folder = Path(self.place)
@@ -238,7 +238,7 @@ def _unknown(place: str) -> str:
 
 def _from_folder(
     named: BenchmarkName, *, images: Images | None, allow: Collection[Defect]
-) -> tuple[LabelledBenchmark, ...]:
+) -> tuple[LabeledBenchmark, ...]:
     folder = named.folder()
     held = read_manifest(folder)["benchmarks"]
     wanted = [name for name in held if not named.config or named.config in _configs(name)]
@@ -250,13 +250,13 @@ def _from_folder(
         if images is not None:
             benchmark = _join(benchmark, images)
             _check_pixels(benchmark, recorded_digests(folder, name))
-        parts.append(LabelledBenchmark(benchmark, read_labels(folder, name)))
+        parts.append(LabeledBenchmark(benchmark, read_labels(folder, name)))
     return tuple(parts)
 
 
 def _from_source(
     protocol: str, *, data: StrPath | None, images: Images | None, allow: Collection[Defect], options: Mapping[str, Any]
-) -> tuple[LabelledBenchmark, ...]:
+) -> tuple[LabeledBenchmark, ...]:
     name = protocol.partition("/")[0]
     given: dict[str, Any] = {**options, "allow": allow} if allow and protocol != _GENERATED else dict(options)
     if protocol == _GENERATED:
@@ -274,10 +274,10 @@ def _from_source(
     found = images if images is None or isinstance(images, Mapping) else _image_folder(images, name)
     benchmarks = [load_source(protocol, folder, images=found, **of_part) for of_part in each]
     labels = published_labels(_PUBLISHED[protocol]) if protocol in _PUBLISHED else None
-    return tuple(LabelledBenchmark(benchmark, labels) for benchmark in benchmarks)
+    return tuple(LabeledBenchmark(benchmark, labels) for benchmark in benchmarks)
 
 
-def _select(parts: Sequence[LabelledBenchmark], named: BenchmarkName) -> tuple[LabelledBenchmark, ...]:
+def _select(parts: Sequence[LabeledBenchmark], named: BenchmarkName) -> tuple[LabeledBenchmark, ...]:
     """Choose the benchmark or subset that a name asks for."""
     if not named.config:
         return tuple(parts)

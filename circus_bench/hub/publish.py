@@ -33,7 +33,7 @@ class PublishError(CircusError):
 
 
 class Change(StrEnum):
-    """What publishing does to a file of the repository."""
+    """The effect of publishing on a file of the repository."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -58,7 +58,7 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """What publishing would do.
+    """The changes that publishing would make.
 
     Attributes:
         folder: the dataset folder.
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether the repository already holds the folder."""
+        """Tell whether the repository already holds the folder."""
         return all(file.change is Change.UNCHANGED for file in self.files)
 
     def to_dict(self) -> dict[str, Any]:

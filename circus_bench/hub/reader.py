@@ -87,7 +87,7 @@ def recorded_digests(folder: StrPath, name: str) -> dict[str, str]:
 
 
 def read_labels(folder: StrPath, name: str) -> Labels | None:
-    """Read the labels and human judgements of a benchmark; None where the folder was built without.
+    """Read the labels and human judgments of a benchmark; None where the folder was built without.
 
     Raises:
         CircusError: the folder has no such benchmark.

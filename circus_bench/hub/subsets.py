@@ -1,4 +1,4 @@
-"""Which queries of a Run belong to `sf` and `v`: from a dataset folder, or from the published labels."""
+"""Find the queries of a Run that belong to `sf` and `v`, from a dataset folder or from the published labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from circus_bench._typing import StrPath
 from circus_bench.benchmark import Fingerprint
 from circus_bench.errors import MismatchError
 from circus_bench.hub.reader import read_benchmark, read_labels
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import read_manifest
 from circus_bench.io import slug
 from circus_bench.labels.labels import Labels, Subset
@@ -53,7 +53,7 @@ def subsets_of_folder(queries: Sequence[str], *, folder: StrPath, name: str) -> 
     Raises:
         CircusError: the folder has no such benchmark.
     """
-    subsets = LabelledBenchmark(read_benchmark(folder, name), read_labels(folder, name)).subsets
+    subsets = LabeledBenchmark(read_benchmark(folder, name), read_labels(folder, name)).subsets
     return {subset: np.isin(queries, [query.id for query in chosen]) for subset, chosen in subsets.items()}
 
 
@@ -73,6 +73,6 @@ def _published_subsets(run: Run) -> dict[Subset, Mask]:
     labels = published_labels(run.manifest.benchmark)
     if run.manifest.protocol["id"] not in labels.provenance.protocols:
         return {}
-    labelled = len(labels.by_query) == len(run.queries)
-    known = (Subset.SF, Subset.V) if labelled else (Subset.V,)
+    labeled = len(labels.by_query) == len(run.queries)
+    known = (Subset.SF, Subset.V) if labeled else (Subset.V,)
     return {subset: labels.mask(run, subset) for subset in known}

@@ -27,7 +27,7 @@ SPLIT = "test"
 
 
 class Table(StrEnum):
-    """What a configuration of the dataset holds."""
+    """The content of a configuration of the dataset."""
 
     ROWS = "rows"
     """One row a query with all that is known of it: what people load."""
@@ -40,7 +40,7 @@ class Table(StrEnum):
 
 
 @dataclass(frozen=True)
-class LabelledBenchmark:
+class LabeledBenchmark:
     """A benchmark and the labels of its queries: one benchmark of a dataset folder.
 
     Attributes:
@@ -69,14 +69,14 @@ class LabelledBenchmark:
     def subsets(self) -> Mapping[Subset, tuple[Query, ...]]:
         """The subsets that are known and have a query, with their queries in the benchmark's order."""
         labels = self.label_of.values()
-        labelled = len(labels) == len(self.benchmark.queries) and all(label.label for label in labels)
-        known = {Subset.SF: labelled, Subset.V: any(label.valid is not None for label in labels)}
+        labeled = len(labels) == len(self.benchmark.queries) and all(label.label for label in labels)
+        known = {Subset.SF: labeled, Subset.V: any(label.valid is not None for label in labels)}
         found = {Subset.FULL: self.benchmark.queries}
         if self.labels is not None:
             found |= {s: self.labels.select(self.benchmark, s) for s, is_known in known.items() if is_known}
         return {subset: queries for subset, queries in found.items() if queries}
 
-    def subset(self, subset: Subset) -> LabelledBenchmark:
+    def subset(self, subset: Subset) -> LabeledBenchmark:
         """Restrict the queries to a subset; the gallery stays whole.
 
         The result has a fingerprint of its own, so that its runs are never mixed with those of the whole benchmark.
@@ -89,16 +89,16 @@ class LabelledBenchmark:
         queries = self.subsets.get(subset)
         if queries is None:
             raise CircusError(
-                f"{self.name}: the subset {subset.value!r} needs labels or human judgements that are not there"
+                f"{self.name}: the subset {subset.value!r} needs labels or human judgments that are not there"
             )
         source = {**self.benchmark.source, "subset": subset.value}
         # The findings of the whole benchmark name queries that are gone; those that remain are found again.
         return self.restrict(dataclasses.replace(self.benchmark, queries=queries, source=source, findings=()))
 
-    def restrict(self, benchmark: Benchmark) -> LabelledBenchmark:
+    def restrict(self, benchmark: Benchmark) -> LabeledBenchmark:
         """Label a benchmark that consists of some of the queries."""
         if self.labels is None:
-            return LabelledBenchmark(benchmark)
+            return LabeledBenchmark(benchmark)
         provenance = dataclasses.replace(
             self.labels.provenance,
             id_scheme=IdScheme.ID,
@@ -107,7 +107,7 @@ class LabelledBenchmark:
             audited={},
         )
         kept = {query.id: self.label_of[query.id] for query in benchmark.queries if query.id in self.label_of}
-        return LabelledBenchmark(benchmark, dataclasses.replace(self.labels, provenance=provenance, by_query=kept))
+        return LabeledBenchmark(benchmark, dataclasses.replace(self.labels, provenance=provenance, by_query=kept))
 
 
 def config_name(name: str, subset: Subset, table: Table = Table.ROWS) -> str:
@@ -155,7 +155,7 @@ def features(table: Table, *, with_images: bool) -> datasets.Features:
     )
 
 
-def rows(part: LabelledBenchmark, subset: Subset, table: Table, *, with_images: bool) -> Iterator[dict[str, Any]]:
+def rows(part: LabeledBenchmark, subset: Subset, table: Table, *, with_images: bool) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table, one at a time, so that only one image needs to be in memory.
 
     Args:

@@ -34,7 +34,7 @@ from circus_bench.errors import CircusError, FormatError, MismatchError, duplica
 from circus_bench.hub.card import render_card, render_eval
 from circus_bench.hub.croissant import croissant
 from circus_bench.hub.licenses import LicenseInfo
-from circus_bench.hub.tables import LabelledBenchmark, Table, config_name, features, rows
+from circus_bench.hub.tables import LabeledBenchmark, Table, config_name, features, rows
 from circus_bench.images import write_image_facts
 from circus_bench.io import read_json, sha256, write_json, write_row_groups, write_text
 from circus_bench.labels.labels import Labels
@@ -65,11 +65,11 @@ def save_benchmark(benchmark: Benchmark, folder: StrPath, *, labels: Labels | No
     Raises:
         CircusError: `folder` is something else than a dataset folder.
     """
-    write_dataset_folder([LabelledBenchmark(benchmark, labels)], folder)
+    write_dataset_folder([LabeledBenchmark(benchmark, labels)], folder)
 
 
 def write_dataset_folder(
-    parts: Sequence[LabelledBenchmark],
+    parts: Sequence[LabeledBenchmark],
     out: StrPath,
     *,
     with_images: bool = True,
@@ -121,8 +121,8 @@ def write_dataset_folder(
         return _finish(staging, head, known=(held or {}).get("files", {}), changed=names)
 
 
-def n_rows(parts: Sequence[LabelledBenchmark]) -> int:
-    """How many rows `write_dataset_folder` will write."""
+def n_rows(parts: Sequence[LabeledBenchmark]) -> int:
+    """Count the rows that `write_dataset_folder` will write."""
     return sum(
         len(part.benchmark.gallery.ids) + sum(2 + len(query.targets) for of in part.subsets.values() for query in of)
         for part in parts
@@ -196,7 +196,7 @@ def data_files(folder: Path, manifest: dict[str, Any], config: str) -> list[Path
     return [folder / name for name in sorted(manifest["files"]) if name.startswith(prefix)]
 
 
-def _check_parts(parts: Sequence[LabelledBenchmark]) -> None:
+def _check_parts(parts: Sequence[LabeledBenchmark]) -> None:
     if not parts:
         raise CircusError("a dataset folder needs at least one benchmark")
     if repeated := sorted(duplicates(part.name for part in parts)):
@@ -275,7 +275,7 @@ def _carry_over(out: Path, staging: Path, *, without: set[str]) -> None:
 
 
 def _write_part(
-    part: LabelledBenchmark, staging: Path, *, with_images: bool, shard_bytes: int, advance: Callable[[], object]
+    part: LabeledBenchmark, staging: Path, *, with_images: bool, shard_bytes: int, advance: Callable[[], object]
 ) -> dict[str, Any]:
     """Write the tables of a benchmark; returns its entry in the manifest."""
     root = f"data/{part.name}"
@@ -309,7 +309,7 @@ def _write_part(
     return {**head, "unreadable_images": unreadable} if with_images and unreadable else head
 
 
-def part_head(part: LabelledBenchmark) -> dict[str, Any]:
+def part_head(part: LabeledBenchmark) -> dict[str, Any]:
     """Describe a benchmark for the manifest: with its files, enough to make it again."""
     benchmark: Benchmark = part.benchmark
     terms = dataclasses.asdict(LicenseInfo.of(benchmark))
@@ -325,7 +325,7 @@ def part_head(part: LabelledBenchmark) -> dict[str, Any]:
     }
 
 
-def _provenance(part: LabelledBenchmark) -> dict[str, Any] | None:
+def _provenance(part: LabeledBenchmark) -> dict[str, Any] | None:
     """Tell where the labels come from; in the folder they go by the benchmark's own query ids."""
     if part.labels is None:
         return None

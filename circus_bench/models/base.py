@@ -118,7 +118,7 @@ class Embedder(BatchEncoder):
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """Return the device that the model computes on."""
         device: torch.device = self.model.device
         return device
 

@@ -14,7 +14,7 @@ from typing import Any
 from circus_bench._typing import StrPath
 from circus_bench.benchmark import Benchmark, Gallery, Query
 from circus_bench.errors import CircusError
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import MANIFEST, n_rows, read_manifest, write_dataset_folder
 from circus_bench.io import to_json
 from circus_bench.rmir.pipeline import Pipeline, Stage
@@ -99,7 +99,7 @@ def write_release(
             f"tells at which stage they were lost"
         )
     parts = [
-        LabelledBenchmark(dataclasses.replace(benchmark_of(pipeline, split), name=_named(name, split)))
+        LabeledBenchmark(dataclasses.replace(benchmark_of(pipeline, split), name=_named(name, split)))
         for split in Split
         if split in there
     ]

@@ -67,7 +67,7 @@ class Access(StrEnum):
 class EventKind(StrEnum):
     """Kind of an event in the log; an annotation is a judgement there."""
 
-    JUDGEMENT = "judgement"
+    ANNOTATION = "judgement"
     LATER = "later"
     """The person put the item off."""
 
@@ -259,13 +259,13 @@ class AnnotationLog:
 
     def annotations(self) -> list[Annotation]:
         """Read all annotations, superseded ones too, in the order of their arrival."""
-        query = select(events).where(events.c.kind == EventKind.JUDGEMENT.value).order_by(events.c.seq)
+        query = select(events).where(events.c.kind == EventKind.ANNOTATION.value).order_by(events.c.seq)
         with self._engine.connect() as connection:
             return [_annotation(row) for row in connection.execute(query)]
 
     def count(self) -> int:
         """Count the annotations in the log."""
-        row = self._first(select(func.count().label("n")).where(events.c.kind == EventKind.JUDGEMENT.value))
+        row = self._first(select(func.count().label("n")).where(events.c.kind == EventKind.ANNOTATION.value))
         return int(row.n) if row else 0
 
     def by_item(self) -> dict[str, list[Annotation]]:
@@ -377,7 +377,7 @@ class AnnotationLog:
             return DeliveryOutcome.CONFLICT
         row = dataclasses.asdict(annotation)
         columns = {name: row[name] for name in ("item", "rater", "role", "version", "event", "seconds", "time")}
-        values = {**columns, "kind": EventKind.JUDGEMENT.value, "body": to_line(annotation)}
+        values = {**columns, "kind": EventKind.ANNOTATION.value, "body": to_line(annotation)}
         connection.execute(insert(events).values(values))
         return DeliveryOutcome.STORED
 
@@ -420,7 +420,7 @@ def _by(person: Person) -> ColumnElement[bool]:
 
 
 def _latest(item: str, person: Person) -> Any:
-    judged = (events.c.kind == EventKind.JUDGEMENT.value) & (events.c.item == item) & _by(person)
+    judged = (events.c.kind == EventKind.ANNOTATION.value) & (events.c.item == item) & _by(person)
     return select(events).where(judged).order_by(events.c.version.desc()).limit(1)
 
 

@@ -154,7 +154,7 @@ def _draw(frames: Sequence[SamplingFrame], *, seed: int, sizes: int | Mapping[st
     }
     strata = {stratum: of for stratum, of in strata.items() if of[1]}
     if not strata:
-        raise CircusError("no query can be drawn: none is labelled composition_required or unresolved")
+        raise CircusError("no query can be drawn: none is labeled composition_required or unresolved")
     wanted = _sizes({stratum: len(queries) for stratum, (_, queries) in strata.items()}, sizes)
     return [
         Item(f"{name}::{query}", name, query, stratum, inclusion=wanted[stratum] / len(queries))

@@ -8,12 +8,12 @@ from pathlib import Path
 from circus_bench._typing import StrPath
 from circus_bench.benchmark import Benchmark
 from circus_bench.hub.loading import BenchmarkName, load_benchmark
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.validation.study import Study
 
 
-def place_in_study(name: StrPath, part: LabelledBenchmark, folder: StrPath) -> str:
+def place_in_study(name: StrPath, part: LabeledBenchmark, folder: StrPath) -> str:
     """Return the name under which a study saved in a folder finds a benchmark.
 
     A folder is named relative to the study's, so that both can be moved together; a repository at a revision keeps its

@@ -226,7 +226,7 @@ def minima(tmp_path: Path) -> Path:
     return path
 
 
-def test_published_minima_are_labelled_and_swept(minima: Path) -> None:
+def test_published_minima_are_labeled_and_swept(minima: Path) -> None:
     audit = audit_best_ranks(minima)
     assert [audit.label_of(query) for query in "ab"] == [Label.SHORTCUT, Label.COMPOSITION_REQUIRED]
     assert audit.k_sweep[20].counts[Label.SHORTCUT] == 2

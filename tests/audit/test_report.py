@@ -66,9 +66,9 @@ class Page(HTMLParser):
 
 
 def jpeg(seed: int, size: tuple[int, int] = (300, 200)) -> bytes:
-    colour = tuple(np.random.default_rng(seed).integers(0, 256, 3).tolist())
+    color = tuple(np.random.default_rng(seed).integers(0, 256, 3).tolist())
     file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, "JPEG")
+    Image.new("RGB", size, color).save(file, "JPEG")
     return file.getvalue()
 
 

@@ -84,7 +84,7 @@ def toy(tmp_path: Path, toy_benchmark: MakeBenchmark) -> Path:
 @pytest.fixture
 def ill(tmp_path: Path, toy_benchmark: MakeBenchmark, encode_image: Callable[..., bytes]) -> Path:
     """The image `d` is none, `b` and `c` show the same, q1 has its reference as a target, q2 no text."""
-    blue, red = (encode_image(Image.new("RGB", (40, 40), colour), "PNG") for colour in ("blue", "red"))
+    blue, red = (encode_image(Image.new("RGB", (40, 40), color), "PNG") for color in ("blue", "red"))
     queries = (
         Query("q1", "a", "make it red", ("b", "a")),
         Query("q2", "b", " ", ("c",)),

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from circus_bench.benchmark import Benchmark, Condition, Defect
 from circus_bench.cli import app
 from circus_bench.errors import BenchmarkError, CircusError, MismatchError
-from circus_bench.hub.loading import load_benchmark, load_labelled_benchmark, load_labelled_benchmarks
+from circus_bench.hub.loading import load_benchmark, load_labeled_benchmark, load_labeled_benchmarks
 from circus_bench.hub.reader import read_labels
 from circus_bench.hub.writer import read_manifest, save_benchmark, verify, write_dataset_folder
 from circus_bench.labels.labels import Labels
@@ -95,7 +95,7 @@ class TestSources:
     def test_a_protocol_in_categories_gives_a_benchmark_each(self, shared: Path, tmp_path: Path) -> None:
         done = make("fashioniq/original", "--data", shared / "data", "--out", tmp_path / "fashioniq")
         assert done.exit_code == DONE, done.output
-        names = [part.benchmark.name for part in load_labelled_benchmarks(tmp_path / "fashioniq")]
+        names = [part.benchmark.name for part in load_labeled_benchmarks(tmp_path / "fashioniq")]
         assert names == [f"fashioniq-{category}" for category in ("dress", "shirt", "toptee")]
         command = ("fashioniq/original", "--data", shared / "data", "--out", tmp_path / "one")
         assert make(*command, "--set", "category=shirt").exit_code == DONE
@@ -240,7 +240,7 @@ class TestLabels:
     def test_labels_that_came_with_the_folder_are_kept(self, tmp_path: Path) -> None:
         write_dataset_folder([made_part()], tmp_path / "circus")
         assert make(tmp_path / "circus", "--out", tmp_path / "again").exit_code == DONE
-        assert load_labelled_benchmark(tmp_path / "again") == made_part()
+        assert load_labeled_benchmark(tmp_path / "again") == made_part()
 
     def test_published_labels_are_taken_by_default(self, shared: Path, tmp_path: Path) -> None:
         done = make("circo/val", "--data", shared / "data", "--out", tmp_path / "circus", "--json")
@@ -288,7 +288,7 @@ class TestRefusals:
         ("source", "option", "said"),
         [
             ("scenes/test", "seed=abc", "seed is 'abc', expected int"),
-            ("scenes/test", "colour=red", "what can be set: seed"),
+            ("scenes/test", "color=red", "what can be set: seed"),
             ("dataset", "columns={'reference': 'ref'}", "columns is"),
             ("dataset", "columns=3", "not a JSON object"),
             ("dataset", "reference=foo", "'foo' is not a valid ReferencePolicy"),

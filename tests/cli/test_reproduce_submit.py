@@ -22,7 +22,7 @@ from circus_bench.benchmark import Protocol, ReferencePolicy
 from circus_bench.cli import main
 from circus_bench.encoding.embedding_store import EmbeddingStore
 from circus_bench.encoding.sanity_checks import EncoderWarning
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.labels.labels import Labels
 from circus_bench.models import load_encoder
@@ -117,7 +117,7 @@ class TestReproduce:
 
     def test_a_dataset_folder_of_another_version_is_an_error(self, runs: list[Path], tmp_path: Path) -> None:
         benchmark = leaderboard_benchmark(name="circo")
-        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        write_dataset_folder([LabeledBenchmark(benchmark)], tmp_path / "circus")
         code, _, err = invoke("reproduce", *runs, "--benchmark", tmp_path / "circus")
         assert code == INPUT
         assert "fingerprints differ" in err
@@ -205,7 +205,7 @@ def test_a_mini_model_on_scenes_from_run_to_accepted_submission(tmp_path: Path) 
     run = run_benchmark(load_encoder(name), benchmark, store=EmbeddingStore(tmp_path / "store"))
     run.save(tmp_path / "run")
     audit_runs([run]).labels.save(tmp_path / "labels.parquet")
-    write_dataset_folder([LabelledBenchmark(benchmark, Labels.load(tmp_path / "labels.parquet"))], tmp_path / "circus")
+    write_dataset_folder([LabeledBenchmark(benchmark, Labels.load(tmp_path / "labels.parquet"))], tmp_path / "circus")
     leaderboard = Leaderboard(tmp_path / "circus", DATASET, REVISION)
     code, _, err = invoke(
         "submit", "leaderboard", tmp_path / "run", *options(leaderboard, name), "--out", tmp_path / "submission"

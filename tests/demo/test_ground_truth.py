@@ -16,7 +16,7 @@ from circus_bench.io import to_json, to_plain
 from circus_bench.labels.pool import Pool
 from circus_bench.sources.scenes import QueryKind
 
-# Kind, images that fulfil the text, near-duplicates of the reference: at K = 10 the truth of these is shortcut (text 4
+# Kind, images that fulfill the text, near-duplicates of the reference: at K = 10 the truth of these is shortcut (text 4
 # <= 10), shortcut (near 5 + 1 <= 10), composition_required twice (crowds of 40 = 4 K and 10), undecided (text crowd 20
 # < 40), and unresolved.
 PLANTS = [
@@ -82,7 +82,7 @@ def test_at_another_cut_off_other_plants_are_decided(toy_benchmark: MakeBenchmar
     # K = 5: the text shortcut (4), q2 to q4 and the broad one (crowds of at least 20 and 5); an image shortcut with 5
     # near-duplicates is at 6 at best, so left to chance.
     assert check_ground_truth(planted(toy_benchmark), pool(PERFECT), k=5).agreement.n == 5
-    # K = 20: the text shortcut (4), the image shortcut (6) and q4 (20 fulfil its text); the others' text crowds are
+    # K = 20: the text shortcut (4), the image shortcut (6) and q4 (20 fulfill its text); the others' text crowds are
     # under 80 or their near-duplicates under 20.
     assert check_ground_truth(planted(toy_benchmark), pool(PERFECT), k=20).agreement.n == 3
 

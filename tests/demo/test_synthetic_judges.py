@@ -151,9 +151,9 @@ def test_a_generator_skips_and_spoils_as_often_as_told() -> None:
     requests = [make_request(large, f"generate_{entry.category}", entry.image) for entry in entries]
     skipped = [value(answer(large, ErrorRates(skips=0.4), request)) for request in requests]
     assert is_about(sum(not found["possible"] for found in skipped), len(entries), 0.4)
-    spoilt = [meaning_of(value(answer(large, ErrorRates(flaws=0.4), request))["text"]) for request in requests]
-    assert is_about(sum(meaning.flaw is not None for meaning in spoilt), len(entries), 0.4)
-    assert {meaning.flaw for meaning in spoilt} == {None, *Constraint}
+    spoiled = [meaning_of(value(answer(large, ErrorRates(flaws=0.4), request))["text"]) for request in requests]
+    assert is_about(sum(meaning.flaw is not None for meaning in spoiled), len(entries), 0.4)
+    assert {meaning.flaw for meaning in spoiled} == {None, *Constraint}
 
 
 def test_a_wrong_caption_names_another_thing(world: World) -> None:
@@ -163,7 +163,7 @@ def test_a_wrong_caption_names_another_thing(world: World) -> None:
         assert wrong.endswith(f"in front of a {content.look.background} wall.")
 
 
-def test_a_family_does_not_recognise_the_same_images(world: World) -> None:
+def test_a_family_does_not_recognize_the_same_images(world: World) -> None:
     errors = ErrorRates(unseen=0.3)
     pairs = list(cases(world, right=True))
 

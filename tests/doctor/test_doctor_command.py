@@ -40,11 +40,11 @@ def annotations(tmp_path: Path, toy_benchmark: Make) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """The images of `annotations`, each of its own colour, in two folders."""
-    for name, colour in {"x/a": "red", "x/b": "blue", "c": "green", "d": "white", "outside": "grey"}.items():
+    """The images of `annotations`, each of its own color, in two folders."""
+    for name, color in {"x/a": "red", "x/b": "blue", "c": "green", "d": "white", "outside": "grey"}.items():
         path = tmp_path / "pictures" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (40, 40), colour).save(path)
+        Image.new("RGB", (40, 40), color).save(path)
     return tmp_path / "pictures"
 
 

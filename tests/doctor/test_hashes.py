@@ -18,7 +18,7 @@ from circus_bench.errors import FormatError
 
 
 def picture(seed: int, size: tuple[int, int] = (200, 150)) -> Image.Image:
-    """A smooth random picture, as photographs are: 6 x 5 random colours, blown up."""
+    """A smooth random picture, as photographs are: 6 x 5 random colors, blown up."""
     pixels = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)
     return Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
 
@@ -48,9 +48,9 @@ def test_the_hash_follows_its_definition_in_plain_sums() -> None:
     assert f"{phash(picture(3)):064b}" == bits
 
 
-@pytest.mark.parametrize("colour", ["white", "grey", (12, 200, 77)])
-def test_a_flat_picture_has_the_constant_bit_alone(colour: str | tuple[int, int, int]) -> None:
-    assert phash(Image.new("RGB", (50, 40), colour)) == 1 << 63
+@pytest.mark.parametrize("color", ["white", "grey", (12, 200, 77)])
+def test_a_flat_picture_has_the_constant_bit_alone(color: str | tuple[int, int, int]) -> None:
+    assert phash(Image.new("RGB", (50, 40), color)) == 1 << 63
 
 
 def test_a_black_picture_has_no_bit() -> None:

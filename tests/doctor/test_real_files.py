@@ -10,7 +10,7 @@ import pytest
 
 from circus_bench.benchmark import Benchmark
 from circus_bench.doctor import Agreement, Diagnosis, HashKind, HealthReport, Severity, check_all, read_hashes
-from circus_bench.hub.loading import load_labelled_benchmarks
+from circus_bench.hub.loading import load_labeled_benchmarks
 
 # protocols.md, section 6.1: 0-based M-BEIR indices, recomputed from the annotation files.
 # fmt: off
@@ -24,7 +24,7 @@ Examine = Callable[[str], HealthReport]
 
 
 def official(protocol: str, shared: Path) -> list[Benchmark]:
-    return [part.benchmark for part in load_labelled_benchmarks(protocol, data=shared / "data")]
+    return [part.benchmark for part in load_labeled_benchmarks(protocol, data=shared / "data")]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from support.parts import FREE, made_benchmark, made_part
 
 from circus_bench.dataset_scripts.builders import make_builder
 from circus_bench.errors import CircusError
-from circus_bench.hub.tables import LabelledBenchmark, Table, config_name
+from circus_bench.hub.tables import LabeledBenchmark, Table, config_name
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.labels.labels import Subset
 
@@ -55,17 +55,17 @@ def test_parquet_holds_the_bytes_of_the_images(tmp_path: Path) -> None:
 
 
 def test_another_benchmark_is_not_taken_from_the_cache(tmp_path: Path) -> None:
-    first = make_builder(LabelledBenchmark(made_benchmark()), cache_dir=tmp_path)
+    first = make_builder(LabeledBenchmark(made_benchmark()), cache_dir=tmp_path)
     queries = made_benchmark().queries[:2]
-    second = make_builder(LabelledBenchmark(made_benchmark(queries=queries)), cache_dir=tmp_path)
+    second = make_builder(LabeledBenchmark(made_benchmark(queries=queries)), cache_dir=tmp_path)
     for builder in (first, second):
         builder.download_and_prepare()
     assert (len(first.as_dataset("test")), len(second.as_dataset("test"))) == (4, 2)
 
 
 def test_other_verdicts_are_not_taken_from_the_cache() -> None:
-    labelled, bare = made_part(), LabelledBenchmark(made_benchmark(source=FREE))
-    assert make_builder(labelled).config_id != make_builder(bare).config_id
+    labeled, bare = made_part(), LabeledBenchmark(made_benchmark(source=FREE))
+    assert make_builder(labeled).config_id != make_builder(bare).config_id
 
 
 def test_the_same_part_is_taken_from_the_cache() -> None:
@@ -73,7 +73,7 @@ def test_the_same_part_is_taken_from_the_cache() -> None:
 
 
 def test_a_subset_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    builder = make_builder(LabelledBenchmark(made_benchmark()), Subset.SF, cache_dir=tmp_path)
+    builder = make_builder(LabeledBenchmark(made_benchmark()), Subset.SF, cache_dir=tmp_path)
     with pytest.raises(Exception, match="generating") as raised:
         builder.download_and_prepare()
     assert isinstance(raised.value.__cause__, CircusError)

@@ -12,7 +12,7 @@ from support.parts import made_benchmark, made_part
 
 from circus_bench.benchmark import Defect, Finding
 from circus_bench.errors import BenchmarkError, CircusError, FormatError, MismatchError
-from circus_bench.hub.loading import load_benchmark, load_labelled_benchmark
+from circus_bench.hub.loading import load_benchmark, load_labeled_benchmark
 from circus_bench.hub.writer import read_manifest, save_benchmark, verify, write_dataset_folder
 from circus_bench.io import read_json, write_json
 
@@ -43,7 +43,7 @@ def first(value: object) -> Change:
 def refused(folder: Path, *named: str) -> None:
     """Loading fails with an error that names these, and what to do."""
     with pytest.raises(FormatError) as raised:
-        load_labelled_benchmark(folder)
+        load_labeled_benchmark(folder)
     for part in (str(folder), *named, REMEDY):
         assert part in str(raised.value)
 
@@ -278,7 +278,7 @@ def test_joined_images_are_held_against_the_recorded_ones(bare: Path, image_id: 
 @pytest.mark.parametrize("table", ["sf", "v-queries", "full-qrels"])
 def test_damage_to_what_only_others_read_is_found_by_the_checksums(circus: Path, table: str) -> None:
     truncate(circus / f"data/made/{table}/00000.parquet")
-    load_labelled_benchmark(circus)
+    load_labeled_benchmark(circus)
     with pytest.raises(FormatError, match=rf"were changed \(1: 'data/made/{table}/00000\.parquet'\); make the folder"):
         verify(circus)
 

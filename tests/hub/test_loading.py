@@ -22,8 +22,8 @@ from circus_bench.errors import BenchmarkError, CircusError, FormatError, ImageE
 from circus_bench.hub.loading import (
     BenchmarkName,
     load_benchmark,
-    load_labelled_benchmark,
-    load_labelled_benchmarks,
+    load_labeled_benchmark,
+    load_labeled_benchmarks,
 )
 from circus_bench.hub.writer import save_benchmark, write_dataset_folder
 from circus_bench.labels.labels import Subset
@@ -109,17 +109,17 @@ class TestFolders:
         assert dict(loaded.gallery.images or {}) == made_benchmark().gallery.images
 
     def test_its_labels_come_with_it(self, circus: Path) -> None:
-        assert load_labelled_benchmark(circus) == made_part()
+        assert load_labeled_benchmark(circus) == made_part()
 
     def test_a_folder_of_several_benchmarks_lists_them(self, two: Path) -> None:
         with pytest.raises(CircusError, match=f"holds 2 benchmarks; name one of them: {two}#made, {two}#other"):
             load_benchmark(two)
-        assert [part.name for part in load_labelled_benchmarks(two)] == ["made", "other"]
+        assert [part.name for part in load_labeled_benchmarks(two)] == ["made", "other"]
 
     def test_one_of_several_is_named_after_the_folder(self, two: Path) -> None:
         assert load_benchmark(f"{two}#other").name == "other"
-        assert load_labelled_benchmark(f"{two}#other").labels is None
-        assert load_labelled_benchmark(f"{two}#made").labels == made_labels(made_benchmark())
+        assert load_labeled_benchmark(f"{two}#other").labels is None
+        assert load_labeled_benchmark(f"{two}#made").labels == made_labels(made_benchmark())
 
     @pytest.mark.parametrize("config", ["made_x", "nothing", "made-corpus", "made_full-corpus"])
     def test_what_may_be_named_is_listed(self, two: Path, config: str) -> None:
@@ -186,7 +186,7 @@ class TestSubsets:
         assert load_benchmark(f"{circus}#made_sf").source == {**made_benchmark().source, "subset": "sf"}
 
     def test_it_has_the_labels_of_its_queries(self, circus: Path) -> None:
-        part = load_labelled_benchmark(f"{circus}#made_v")
+        part = load_labeled_benchmark(f"{circus}#made_v")
         assert part.labels is not None
         whole = made_labels(made_benchmark())
         assert part.label_of == {name: whole.by_query[name] for name in ("q1", "q3")}
@@ -194,16 +194,16 @@ class TestSubsets:
         assert {subset: len(queries) for subset, queries in part.subsets.items()} == {"full": 2, "sf": 2, "v": 2}
 
     def test_it_can_be_written_and_loaded(self, circus: Path, tmp_path: Path) -> None:
-        part = load_labelled_benchmark(f"{circus}#made_sf")
+        part = load_labeled_benchmark(f"{circus}#made_sf")
         write_dataset_folder([part], tmp_path / "sf")
-        again = load_labelled_benchmark(tmp_path / "sf")
+        again = load_labeled_benchmark(tmp_path / "sf")
         assert again.benchmark.fingerprint == part.benchmark.fingerprint
         assert again.label_of == part.label_of
         assert [query.id for query in load_benchmark(f"{tmp_path / 'sf'}#made_v").queries] == IN_SUBSET[Subset.V]
 
     @pytest.mark.parametrize("subset", ["sf", "v"])
     def test_it_needs_labels(self, two: Path, subset: str) -> None:
-        with pytest.raises(CircusError, match=f"other: the subset '{subset}' needs labels or human judgements"):
+        with pytest.raises(CircusError, match=f"other: the subset '{subset}' needs labels or human judgments"):
             load_benchmark(f"{two}#other_{subset}")
 
     def test_a_finding_about_queries_that_are_gone_is_gone_too(self, tmp_path: Path) -> None:
@@ -232,22 +232,22 @@ class TestProtocols:
         assert len(load_benchmark("circo/val#circo_v", data=data).queries) == 42
 
     def test_a_protocol_without_published_labels_has_no_subsets(self, shared: Path) -> None:
-        assert load_labelled_benchmark("cirr/official", data=shared / "data").labels is None
+        assert load_labeled_benchmark("cirr/official", data=shared / "data").labels is None
         with pytest.raises(CircusError, match="cirr: the subset 'sf' needs labels"):
             load_benchmark("cirr/official#cirr_sf", data=shared / "data")
 
     def test_a_protocol_that_was_saved_is_the_same_benchmark(self, shared: Path, tmp_path: Path) -> None:
-        part = load_labelled_benchmark("circo/val", data=shared / "data")
+        part = load_labeled_benchmark("circo/val", data=shared / "data")
         write_dataset_folder([part], tmp_path / "circus")
         for config in ("", "#circo_sf", "#circo_v"):
-            named = load_labelled_benchmark(f"circo/val{config}", data=shared / "data")
-            saved = load_labelled_benchmark(f"{tmp_path / 'circus'}{config}")
+            named = load_labeled_benchmark(f"circo/val{config}", data=shared / "data")
+            saved = load_labeled_benchmark(f"{tmp_path / 'circus'}{config}")
             assert saved.benchmark == named.benchmark
             assert saved.benchmark.fingerprint == named.benchmark.fingerprint
             assert saved.label_of == named.label_of
 
     def test_fashioniq_original_is_three_benchmarks(self, shared: Path) -> None:
-        parts = load_labelled_benchmarks("fashioniq/original", data=shared / "data")
+        parts = load_labeled_benchmarks("fashioniq/original", data=shared / "data")
         # protocols.md, section 1.
         assert {part.name: len(part.benchmark.queries) for part in parts} == {
             "fashioniq-dress": 2017,
@@ -398,11 +398,11 @@ class TestImages:
 _LOAD = """
 import json, sys
 from circus_bench.errors import CircusError
-from circus_bench.hub.loading import load_labelled_benchmarks
+from circus_bench.hub.loading import load_labeled_benchmarks
 found = []
 for name in sys.argv[1:]:
     try:
-        for part in load_labelled_benchmarks(name):
+        for part in load_labeled_benchmarks(name):
             of, hashes = part.benchmark, part.benchmark.fingerprint
             found.append([of.name, [query.id for query in of.queries], hashes.annotations, hashes.images])
     except CircusError as error:

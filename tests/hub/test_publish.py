@@ -17,7 +17,7 @@ from support.warm_python import WarmPython
 from circus_bench.benchmark import Protocol, ReferencePolicy
 from circus_bench.errors import FormatError
 from circus_bench.hub.publish import PublishError, check_publishable
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import file_facts, write_dataset_folder
 from circus_bench.io import read_json, write_json
 
@@ -100,7 +100,7 @@ class TestCommits:
     ) -> None:
         publish(circus)
         sent = len(hub.puts())
-        write_dataset_folder([LabelledBenchmark(made_benchmark())], circus)  # no labels: sf and v are gone
+        write_dataset_folder([LabeledBenchmark(made_benchmark())], circus)  # no labels: sf and v are gone
         done = publish(circus)
         assert done.returncode == DONE, done.stderr
         assert published(hub) == tree(circus)
@@ -252,13 +252,13 @@ class TestRefusals:
         assert "ORG/NAME" in refused.stderr
 
     def test_restricted_pixels_are_refused(self, tmp_path: Path) -> None:
-        part = LabelledBenchmark(made_benchmark(name="cirr"))
+        part = LabeledBenchmark(made_benchmark(name="cirr"))
         write_dataset_folder([part], tmp_path / "circus")
         with pytest.raises(PublishError, match=r"must not be redistributed \(1: 'cirr'\)"):
             check_publishable(tmp_path / "circus")
 
     def test_restricted_pixels_are_refused_whatever_the_manifest_says(self, tmp_path: Path) -> None:
-        part = LabelledBenchmark(made_benchmark(name="cirr"))
+        part = LabeledBenchmark(made_benchmark(name="cirr"))
         write_dataset_folder([part], tmp_path / "circus")
         path = tmp_path / "circus/manifest.json"
         manifest: dict[str, Any] = read_json(path)
@@ -270,7 +270,7 @@ class TestRefusals:
             check_publishable(tmp_path / "circus")
 
     def test_restricted_ids_without_pixels_pass(self, tmp_path: Path) -> None:
-        part = LabelledBenchmark(made_benchmark(name="cirr"))
+        part = LabeledBenchmark(made_benchmark(name="cirr"))
         write_dataset_folder([part], tmp_path / "circus", with_images=False)
         check_publishable(tmp_path / "circus")
 
@@ -285,13 +285,13 @@ class TestRefusals:
     def test_pixels_need_the_permission_of_their_source(
         self, name: str, changes: dict[str, Any], tmp_path: Path
     ) -> None:
-        write_dataset_folder([LabelledBenchmark(made_benchmark(name=name, **changes))], tmp_path / "circus")
+        write_dataset_folder([LabeledBenchmark(made_benchmark(name=name, **changes))], tmp_path / "circus")
         with pytest.raises(PublishError, match="must not be redistributed"):
             check_publishable(tmp_path / "circus")
 
     def test_an_image_that_cannot_be_decoded_is_refused(self, tmp_path: Path) -> None:
         images = {**(made_benchmark().gallery.images or {}), "g4": b"<html>404</html>"}
-        write_dataset_folder([LabelledBenchmark(made_benchmark().with_images(images))], tmp_path / "circus")
+        write_dataset_folder([LabeledBenchmark(made_benchmark().with_images(images))], tmp_path / "circus")
         with pytest.raises(
             PublishError, match=r"local use \(made: images that cannot be decoded\).*circus-bench doctor"
         ):

@@ -18,9 +18,9 @@ from support.parts import FREE, IN_SUBSET, made_benchmark, made_labels, made_par
 from circus_bench.benchmark import Defect, Gallery, Query
 from circus_bench.errors import BenchmarkError, CircusError, FormatError, MismatchError
 from circus_bench.hub import writer
-from circus_bench.hub.loading import load_benchmark, load_labelled_benchmark
+from circus_bench.hub.loading import load_benchmark, load_labeled_benchmark
 from circus_bench.hub.reader import read_benchmark, read_labels
-from circus_bench.hub.tables import LabelledBenchmark, Table, config_name, features
+from circus_bench.hub.tables import LabeledBenchmark, Table, config_name, features
 from circus_bench.hub.writer import data_files, n_rows, read_manifest, save_benchmark, verify, write_dataset_folder
 from circus_bench.images import Unreadable, read_image_facts
 from circus_bench.io import read_json, sha256, write_json
@@ -180,7 +180,7 @@ class TestWriting:
         out = tmp_path / "circus"
         write_dataset_folder([made_part(name="one"), made_part(name="two")], out, with_images=True)
         before = tree(out)
-        write_dataset_folder([LabelledBenchmark(made_benchmark(name="two", images=False))], out)
+        write_dataset_folder([LabeledBenchmark(made_benchmark(name="two", images=False))], out)
         after = tree(out)
         assert {p for p in after if p.startswith("data/two/")} == {
             f"data/two/{place}/00000.parquet" for place in ("full", "full-queries", "full-qrels", "corpus")
@@ -210,18 +210,18 @@ class TestWriting:
         assert len(seen) == n_rows([part]) == 6 + 2 * (4 + 3 + 2) + 5 + 4 + 2
 
     def test_without_verdicts_there_is_only_full(self, tmp_path: Path) -> None:
-        manifest = write_dataset_folder([LabelledBenchmark(made_benchmark())], tmp_path / "circus")
+        manifest = write_dataset_folder([LabeledBenchmark(made_benchmark())], tmp_path / "circus")
         assert {of["subset"] for of in manifest["benchmarks"]["made"]["configs"].values()} == {"full"}
 
     def test_without_labels_of_all_queries_there_is_no_sf(self, tmp_path: Path) -> None:
         verdicts = made_labels(made_benchmark())
         some = dataclasses.replace(verdicts, by_query={key: verdicts.by_query[key] for key in ("q1", "q3")})
-        manifest = write_dataset_folder([LabelledBenchmark(made_benchmark(), some)], tmp_path / "circus")
+        manifest = write_dataset_folder([LabeledBenchmark(made_benchmark(), some)], tmp_path / "circus")
         assert {of["subset"] for of in manifest["benchmarks"]["made"]["configs"].values()} == {"full", "v"}
 
     def test_without_images_the_digests_that_are_known_are_written(self, tmp_path: Path) -> None:
         benchmark = made_benchmark()
-        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus", with_images=False)
+        write_dataset_folder([LabeledBenchmark(benchmark)], tmp_path / "circus", with_images=False)
         corpus = pq.read_table(tmp_path / "circus/data/made/corpus/00000.parquet")
         known = benchmark.inspect().readable
         assert corpus.to_pylist() == [{"id": i, "digest": known[i].digest} for i in benchmark.gallery.ids]
@@ -285,24 +285,24 @@ class TestImages:
     def test_pixels_of_a_known_restricted_source_are_for_local_use_whatever_it_says(
         self, name: str, tmp_path: Path
     ) -> None:
-        part = LabelledBenchmark(made_benchmark(name=name, source=FREE))
+        part = LabeledBenchmark(made_benchmark(name=name, source=FREE))
         manifest = write_dataset_folder([part], tmp_path / "circus")
         assert (manifest["publishable"], manifest["benchmarks"][name]["pixels"]) == (False, True)
 
     def test_pixels_of_a_renamed_restricted_source_are_for_local_use(self, tmp_path: Path) -> None:
         protocol = dataclasses.replace(made_benchmark().protocol, id="cirr/mbeir")
-        part = LabelledBenchmark(made_benchmark(name="mine", protocol=protocol))
+        part = LabeledBenchmark(made_benchmark(name="mine", protocol=protocol))
         assert write_dataset_folder([part], tmp_path / "circus")["publishable"] is False
 
     def test_pixels_of_an_unknown_source_need_its_permission(self, tmp_path: Path) -> None:
-        part = LabelledBenchmark(made_benchmark(source={"license": "CC0-1.0"}))
+        part = LabeledBenchmark(made_benchmark(source={"license": "CC0-1.0"}))
         assert write_dataset_folder([part], tmp_path / "circus")["publishable"] is False
 
     def test_one_restricted_benchmark_keeps_the_whole_folder_local(self, tmp_path: Path) -> None:
         assert write_dataset_folder([made_part()], tmp_path / "circus")["publishable"] is True
-        write_dataset_folder([LabelledBenchmark(made_benchmark(name="cirr"))], tmp_path / "circus")
+        write_dataset_folder([LabeledBenchmark(made_benchmark(name="cirr"))], tmp_path / "circus")
         assert read_manifest(tmp_path / "circus")["publishable"] is False
-        write_dataset_folder([LabelledBenchmark(made_benchmark(name="cirr"))], tmp_path / "circus", with_images=False)
+        write_dataset_folder([LabeledBenchmark(made_benchmark(name="cirr"))], tmp_path / "circus", with_images=False)
         assert read_manifest(tmp_path / "circus")["publishable"] is True
 
     def test_restricted_annotations_may_be_published(self, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ class TestImages:
         assert (manifest["publishable"], manifest["benchmarks"]["cirr"]["pixels"]) == (True, False)
 
     def test_annotations_alone_have_no_images_to_write(self, tmp_path: Path) -> None:
-        part = LabelledBenchmark(made_benchmark(images=False))
+        part = LabeledBenchmark(made_benchmark(images=False))
         manifest = write_dataset_folder([part], tmp_path / "circus")
         assert (manifest["publishable"], manifest["benchmarks"]["made"]["pixels"]) == (True, False)
         assert not (tmp_path / "circus" / writer.IMAGE_FACTS.format("made")).exists()
@@ -319,7 +319,7 @@ class TestImages:
         held = made_benchmark().gallery.images
         assert held is not None
         benchmark = without_images(made_benchmark()).with_images({**held, "g4": b"<html>404</html>"})
-        manifest = write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        manifest = write_dataset_folder([LabeledBenchmark(benchmark)], tmp_path / "circus")
         assert (manifest["publishable"], manifest["benchmarks"]["made"]["unreadable_images"]) == (False, 1)
         loaded = load_benchmark(tmp_path / "circus")
         assert (loaded.gallery.images or {})["g4"] == b"<html>404</html>"
@@ -331,7 +331,7 @@ class TestImages:
     def test_a_missing_image_is_null_where_it_is_allowed(self, tmp_path: Path) -> None:
         held = {name: data for name, data in (made_benchmark().gallery.images or {}).items() if name != "g4"}
         benchmark = made_benchmark(gallery=Gallery(made_benchmark().gallery.ids, held), allow={Defect.MISSING_IMAGE})
-        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        write_dataset_folder([LabeledBenchmark(benchmark)], tmp_path / "circus")
         corpus = pq.read_table(tmp_path / "circus/data/made/corpus/00000.parquet").to_pylist()
         assert [row["id"] for row in corpus if row["image"] is None] == ["g4"]
         assert read_manifest(tmp_path / "circus")["benchmarks"]["made"]["unreadable_images"] == 1
@@ -401,7 +401,7 @@ class TestReadingBack:
         queries = (*made_benchmark().queries, Query("q9", "g1", "odd", ("g1",)))
         allow = frozenset({Defect.REFERENCE_IS_TARGET})
         benchmark = made_benchmark(queries=queries, allow=allow, images=False)
-        write_dataset_folder([LabelledBenchmark(benchmark)], tmp_path / "circus")
+        write_dataset_folder([LabeledBenchmark(benchmark)], tmp_path / "circus")
         assert read_benchmark(tmp_path / "circus", "made").findings == benchmark.findings
 
     def test_altered_queries_are_found(self, tmp_path: Path) -> None:
@@ -419,8 +419,8 @@ class TestReadingBack:
             read_benchmark(circus, "other")
 
     def test_a_subset_that_was_not_built_is_refused_with_what_it_needs(self, tmp_path: Path) -> None:
-        write_dataset_folder([LabelledBenchmark(made_benchmark(images=False))], tmp_path / "circus")
-        with pytest.raises(CircusError, match="made: the subset 'sf' needs labels or human judgements"):
+        write_dataset_folder([LabeledBenchmark(made_benchmark(images=False))], tmp_path / "circus")
+        with pytest.raises(CircusError, match="made: the subset 'sf' needs labels or human judgments"):
             load_benchmark(f"{tmp_path / 'circus'}#made_sf")
 
 
@@ -441,7 +441,7 @@ class TestJoinImages:
     def test_the_joined_folder_is_that_which_was_written_with_images(
         self, bare: Path, files: Path, tmp_path: Path, circus: Path
     ) -> None:
-        joined = load_labelled_benchmark(bare, images=files)
+        joined = load_labeled_benchmark(bare, images=files)
         assert joined.benchmark.fingerprint == made_benchmark().fingerprint
         write_dataset_folder([joined], tmp_path / "joined")
         assert tree(tmp_path / "joined") == tree(circus)
@@ -468,7 +468,7 @@ class TestJoinImages:
     def test_restricted_images_make_a_folder_for_local_use(self, tmp_path: Path) -> None:
         held = made_benchmark().gallery.images
         assert held is not None
-        write_dataset_folder([LabelledBenchmark(made_benchmark(name="cirr", images=False))], tmp_path / "bare")
+        write_dataset_folder([LabeledBenchmark(made_benchmark(name="cirr", images=False))], tmp_path / "bare")
         save_benchmark(load_benchmark(tmp_path / "bare", images=held), tmp_path / "joined")
         assert read_manifest(tmp_path / "joined")["publishable"] is False
 
@@ -488,7 +488,7 @@ class TestPublishedSubsets:
         self, protocol: str, expected: dict[str, int], shared: Path, tmp_path: Path
     ) -> None:
         name = protocol.partition("/")[0]
-        part = LabelledBenchmark(load_source(protocol, shared / "data" / name), published_labels(name))
+        part = LabeledBenchmark(load_source(protocol, shared / "data" / name), published_labels(name))
         manifest = write_dataset_folder([part], tmp_path / "circus")
         configs = manifest["benchmarks"][name]["configs"].values()
         assert {of["subset"]: of["rows"] for of in configs if of["table"] == "rows"} == expected
@@ -518,5 +518,5 @@ def test_the_folder_holds_no_path_of_this_machine(tmp_path: Path) -> None:
 def test_a_saved_benchmark_and_a_fresh_one_give_the_same_folder(tmp_path: Path, circus: Path) -> None:
     save_benchmark(made_benchmark(), tmp_path / "saved")
     loaded = load_benchmark(tmp_path / "saved")
-    write_dataset_folder([LabelledBenchmark(loaded, made_labels(loaded))], tmp_path / "circus", with_images=True)
+    write_dataset_folder([LabeledBenchmark(loaded, made_labels(loaded))], tmp_path / "circus", with_images=True)
     assert tree(tmp_path / "circus") == tree(circus)

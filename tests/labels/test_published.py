@@ -61,7 +61,7 @@ def test_the_kind_of_cirr_s_shortcuts_is_not_made_up() -> None:
 
 
 def shortcuts_at(name: str, k: int) -> int:
-    """Queries labelled a shortcut, and those whose best unimodal rank is at most k."""
+    """Queries labeled a shortcut, and those whose best unimodal rank is at most k."""
 
     def within(label: QueryLabel) -> bool:
         text, image = (label.best_rank[c] for c in (Condition.TEXT_ONLY, Condition.IMAGE_ONLY))

@@ -63,7 +63,7 @@ def test_layers_are_found_under_the_names_of_all_versions(adapter, prefix):
     assert model.layer.weight[0, 1] == 4
 
 
-def test_rank_stabilised_scale_divides_by_the_root_of_the_rank(adapter):
+def test_rank_stabilized_scale_divides_by_the_root_of_the_rank(adapter):
     # Of rank 4, with A and B padded by zeros: s = 2 / sqrt(4) = 1, so that W becomes [[3, 2], [0, 1]].
     wide = {
         f"{LAYER}.lora_A.weight": torch.nn.functional.pad(A, (0, 0, 0, 3)),

@@ -55,7 +55,7 @@ def test_a_doubted_image_is_excluded_from_every_list() -> None:
     assert kept(*rows) == ([("q", "y")], [ExcludedImage("x", 1, 0)])
 
 
-def test_a_doubted_image_is_excluded_even_where_it_is_anothers_accepted_target() -> None:
+def test_a_doubted_image_is_excluded_even_where_it_is_another_ones_accepted_target() -> None:
     # The paper's rule, without exception: q loses its only positive, and with it goes q.
     rows = [judged("p", "x", "aar"), judged("p", "y", "aaa"), judged("q", "x", "aaa"), judged("q", "z", "rrr")]
     survivors, deleted = filter_by_consensus(rows, confidence=1.0)

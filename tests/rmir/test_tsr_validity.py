@@ -118,7 +118,7 @@ def pairs(benchmark: Benchmark, run: Run) -> Benchmark:
     return pairs_benchmark(benchmark, [run], k=4)
 
 
-def test_what_models_retrieve_and_nobody_labelled_becomes_a_pair(pairs: Benchmark) -> None:
+def test_what_models_retrieve_and_nobody_labeled_becomes_a_pair(pairs: Benchmark) -> None:
     # The gallery is a b c d. q1 has the reference a and the target b, q2 b and c; q3 comes from outside, with d and a.
     assert {query.id: query.targets for query in pairs.queries} == {
         "q1::c": ("c",),
@@ -137,7 +137,7 @@ def test_a_draw_of_queries_is_checked_whole(benchmark: Benchmark, run: Run, pair
     assert drawn.queries == tuple(entry for entry in pairs.queries if entry.details["query"] == query)
 
 
-def test_a_query_of_which_all_retrieved_images_are_labelled_counts_as_complete(
+def test_a_query_of_which_all_retrieved_images_are_labeled_counts_as_complete(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
     first, *others = (dataclasses.replace(query, details={"tsr": 0.5}) for query in benchmark.queries)

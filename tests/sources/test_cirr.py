@@ -169,7 +169,7 @@ def test_validated_queries_agree_in_every_part(cirr, shared):
         assert row["source"] == query.details["pairids"]
 
 
-def test_source_names_files_and_licence(cirr):
+def test_source_names_files_and_license(cirr):
     source = cirr["mbeir"].source
     assert set(source["files"]) == {
         "captions/cap.rc2.val.json",

@@ -105,13 +105,13 @@ def test_the_rule_for_image_files_is_the_name():
 
 
 def test_both_splits_search_one_pool_and_make_configurations_of_their_own(tmp_path):
-    from circus_bench.hub.tables import LabelledBenchmark
+    from circus_bench.hub.tables import LabeledBenchmark
     from circus_bench.hub.writer import write_dataset_folder
 
     folder = made(tmp_path)
     (folder / "train.jsonl").write_text("".join(json.dumps({**row, "id": f"t{row['id']}"}) + "\n" for row in ROWS))
     splits = [load_source(f"rmir/{split}", folder) for split in ("test", "train")]
     assert splits[0].gallery.ids == splits[1].gallery.ids
-    manifest = write_dataset_folder([LabelledBenchmark(split) for split in splits], tmp_path / "circus")
+    manifest = write_dataset_folder([LabeledBenchmark(split) for split in splits], tmp_path / "circus")
     configurations = {name for entry in manifest["benchmarks"].values() for name in entry["configs"]}
     assert {"rmir_full", "rmir_full-corpus", "rmir-train_full", "rmir-train_full-corpus"} <= configurations

@@ -37,7 +37,7 @@ def query(kind: str, n_text: int, n_near: int) -> Query:
 
 
 def says(scene: world.Scene, claim: language.Claim) -> bool:
-    """Whether a scene fulfils a claim: written anew, so that the generator does not check itself."""
+    """Whether a scene fulfills a claim: written anew, so that the generator does not check itself."""
     if isinstance(claim, language.BackgroundClaim):
         return scene.background == claim.background
     for cell, number in enumerate(scene.cells):
@@ -51,7 +51,7 @@ def says(scene: world.Scene, claim: language.Claim) -> bool:
 
 
 def fitting(synthetic_set: synthetic.SyntheticSet, made: synthetic.SyntheticQuery) -> set[int]:
-    """Every image but the reference that fulfils the claims of a text, found by looking at all of them."""
+    """Every image but the reference that fulfills the claims of a text, found by looking at all of them."""
     cells = np.array([scene.cells for scene in synthetic_set.scenes])
     shape, color, size = (cells - 1) // 14, (cells - 1) // 2 % 7, (cells - 1) % 2
     fits = np.ones(len(cells), bool)
@@ -340,14 +340,14 @@ def test_every_text_is_made_of_the_vocabulary():
         assert set(" ".join(texts).replace(",", " , ").split()) <= words
 
 
-def test_outcome_of_an_edit_fulfils_its_claims():
+def test_outcome_of_an_edit_fulfills_its_claims():
     rng = random.Random(6)
     for _ in range(1000):
         edit = language.random_edit(rng, world.random_scene(rng))
         assert all(says(edit.scene, claim) for claim in edit.claims)
 
 
-def test_claims_of_a_scene_are_those_it_fulfils():
+def test_claims_of_a_scene_are_those_it_fulfills():
     rng = random.Random(7)
     scene, other = world.random_scene(rng, 3), world.random_scene(rng, 3)
     own = set(language.iter_claims(scene))

@@ -381,7 +381,7 @@ class TestEntries:
         assert Kind.WRONG_VALUE in violations(doctored, board)
 
     def test_other_notes(self, doctored: Path, board: Leaderboard) -> None:
-        change_entries(doctored, lambda entries: entries[0].update(notes="verified by the organisers"))
+        change_entries(doctored, lambda entries: entries[0].update(notes="verified by the organizers"))
         assert violations(doctored, board)[Kind.WRONG_FACTS].ids == ("made_full",)
 
     def test_a_task_left_out(self, doctored: Path, board: Leaderboard) -> None:

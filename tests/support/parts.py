@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from circus_bench.benchmark import Benchmark, Condition, Gallery, Protocol, Query, ReferencePolicy
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.labels.labels import Labels, Subset
 from circus_bench.labels.provenance import Provenance
 from circus_bench.labels.query_label import QueryLabel, RejectionReason
@@ -56,10 +56,10 @@ def made_labels(benchmark: Benchmark) -> Labels:
     return Labels(benchmark.name, origin, {verdict.query: verdict for verdict in verdicts})
 
 
-def made_part(**settings: Any) -> LabelledBenchmark:
+def made_part(**settings: Any) -> LabeledBenchmark:
     """`made_benchmark` with `made_labels`."""
     benchmark = made_benchmark(**settings)
-    return LabelledBenchmark(benchmark, made_labels(benchmark))
+    return LabeledBenchmark(benchmark, made_labels(benchmark))
 
 
 def without_images(benchmark: Benchmark) -> Benchmark:

@@ -11,7 +11,7 @@ from support.standins import StandIn
 
 from circus_bench.benchmark import Benchmark, Condition, Defect, Gallery, Protocol, Query, ReferencePolicy
 from circus_bench.encoding.embedding_store import EmbeddingStore
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.labels.labels import Labels
 from circus_bench.labels.provenance import Provenance
@@ -61,7 +61,7 @@ def leaderboard_labels(benchmark: Benchmark) -> Labels:
 def make_leaderboard(folder: Path, benchmark: Benchmark | None = None) -> Leaderboard:
     """Write the dataset folder."""
     benchmark = benchmark or leaderboard_benchmark()
-    write_dataset_folder([LabelledBenchmark(benchmark, leaderboard_labels(benchmark))], folder)
+    write_dataset_folder([LabeledBenchmark(benchmark, leaderboard_labels(benchmark))], folder)
     return Leaderboard(folder, DATASET, REVISION)
 
 

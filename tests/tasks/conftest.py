@@ -16,7 +16,7 @@ from support.parts import without_images
 from support.standins import digest_of
 
 from circus_bench.benchmark import Benchmark, Protocol
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.labels.labels import Labels
 from circus_bench.labels.provenance import Provenance
@@ -46,22 +46,22 @@ def stand_in_images() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def small_cirr() -> Callable[..., LabelledBenchmark]:
+def small_cirr() -> Callable[..., LabeledBenchmark]:
     """`small_cirr(protocol, audited=True)`: a benchmark that goes for CIRR, without images.
 
     40 queries search 400 images. Those at odd positions are shortcut-free (20), every second of these is valid (10).
     """
     drawn = without_images(scenes(queries=40, gallery=400))
 
-    def make(protocol: Protocol = PROTOCOLS["cirr/circus"], *, audited: bool = True) -> LabelledBenchmark:
+    def make(protocol: Protocol = PROTOCOLS["cirr/circus"], *, audited: bool = True) -> LabeledBenchmark:
         benchmark = dataclasses.replace(drawn, name="cirr", protocol=protocol, source={})
-        return LabelledBenchmark(benchmark, _verdicts(benchmark) if audited else None)
+        return LabeledBenchmark(benchmark, _verdicts(benchmark) if audited else None)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def bare_folder(small_cirr: Callable[..., LabelledBenchmark], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare_folder(small_cirr: Callable[..., LabeledBenchmark], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset folder of annotations."""
     folder = tmp_path_factory.mktemp("bare") / "circus"
     write_dataset_folder([small_cirr()], folder)

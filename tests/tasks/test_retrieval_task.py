@@ -210,7 +210,7 @@ def test_subsets_that_the_data_do_not_know_are_left_out_with_a_warning(
     with caplog.at_level(logging.WARNING, "mteb"):
         (result,) = evaluate(make_counting(), tmp_path / "data", None).task_results
     assert [entry["hf_subset"] for entry in result.scores["test"]] == ["full"]
-    assert "the subsets sf, v need labels or human judgements" in caplog.text
+    assert "the subsets sf, v need labels or human judgments" in caplog.text
 
 
 def test_asking_only_for_unknown_subsets_is_an_error(small_cirr, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from support.parts import made_part
 from circus_bench.errors import CircusError, FormatError
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.tasks.circus_cirr import CircusCIRR
-from circus_bench.tasks.data import load_labelled
+from circus_bench.tasks.data import load_labeled
 
 _LOAD = """
 from circus_bench.errors import CircusError
@@ -20,7 +20,7 @@ from circus_bench.tasks.circus_cirr import CircusCIRR
 task = CircusCIRR()
 try:
     task.load_data()
-    print(len(task.labelled.benchmark.queries), *task.hf_subsets, len(task.dataset["v"]["test"]["queries"]))
+    print(len(task.labeled.benchmark.queries), *task.hf_subsets, len(task.dataset["v"]["test"]["queries"]))
 except CircusError as error:
     print(type(error).__name__, error)
 """
@@ -119,6 +119,6 @@ def test_a_folder_that_is_no_dataset_folder_is_refused(tmp_path, monkeypatch):
 
 
 def test_scenes_needs_no_data():
-    labelled, folder = load_labelled("scenes/test", repository="", revision="")
+    labeled, folder = load_labeled("scenes/test", repository="", revision="")
     assert folder is None
-    assert len(labelled.benchmark.queries) == 600
+    assert len(labeled.benchmark.queries) == 600

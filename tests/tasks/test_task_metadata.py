@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.hub.writer import write_dataset_folder
 from circus_bench.labels.labels import Subset
 from circus_bench.labels.published import published_labels
@@ -115,7 +115,7 @@ def test_checked_in_descriptions_follow_from_the_annotation_files(
     shared, described, tmp_path, monkeypatch, protocol, name
 ):
     benchmark = load_source(protocol, shared / "data" / protocol.partition("/")[0])
-    write_dataset_folder([LabelledBenchmark(benchmark, published_labels(benchmark.name))], tmp_path / "circus")
+    write_dataset_folder([LabeledBenchmark(benchmark, published_labels(benchmark.name))], tmp_path / "circus")
     monkeypatch.setenv("CIRCUS_DATA", str(tmp_path / "circus"))
     (task,) = [task for task in task_classes() if task.metadata.name == name]
     held = task.metadata.descriptive_stats

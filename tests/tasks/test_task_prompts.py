@@ -44,7 +44,7 @@ def instructions(folder, monkeypatch, tmp_path):
 
     def given(name: str) -> dict[str, set[str]]:
         encoder = Instructed()
-        benchmark = dataclasses.replace(task.labelled.benchmark, name=name)
+        benchmark = dataclasses.replace(task.labeled.benchmark, name=name)
         driver = BenchmarkEncoder(encoder, benchmark, store=EmbeddingStore(tmp_path))
         driver.gallery()
         found = {"gallery": {*encoder.given}}

@@ -200,7 +200,7 @@ class TestLog:
         for _ in range(2):
             log.put_off(ITEM, ANN, event_id="l1")
         log.record(judged())
-        assert [step.kind for step in log.trail(ANN)] == [EventKind.LATER, EventKind.JUDGEMENT]
+        assert [step.kind for step in log.trail(ANN)] == [EventKind.LATER, EventKind.ANNOTATION]
         assert log.count() == 1
 
     def test_the_log_travels_as_json_lines(self, log: AnnotationLog, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.studies import COMPOSED, OPEN, SHORTCUT, bare_benchmark
 
 from circus_bench.benchmark import Fingerprint
 from circus_bench.errors import CircusError, FormatError, MismatchError
-from circus_bench.hub.tables import LabelledBenchmark
+from circus_bench.hub.tables import LabeledBenchmark
 from circus_bench.labels.formats import load_labels
 from circus_bench.labels.labels import Labels, Subset
 from circus_bench.labels.provenance import IdScheme, Provenance
@@ -169,7 +169,7 @@ class TestConsumers:
 
     def test_labels_and_verdicts_together_give_full_sf_and_v(self, tmp_path: Path) -> None:
         validation = load_labels(written(tmp_path / "v.parquet"))
-        part = LabelledBenchmark(bare_benchmark(5, prefix=""), self.labels.with_validation(validation))
+        part = LabeledBenchmark(bare_benchmark(5, prefix=""), self.labels.with_validation(validation))
         found = {subset: [query.id for query in queries] for subset, queries in part.subsets.items()}
         everything = ["0", "1", "2", "3", "4"]
         assert found == {Subset.FULL: everything, Subset.SF: everything, Subset.V: ["0"]}
@@ -183,9 +183,9 @@ class TestConsumers:
         assert (merged.by_query["1"].valid, merged.by_query["1"].reasons) == (False, (RejectionReason.QUERY_TOO_BROAD,))
 
     def test_a_query_that_is_a_shortcut_by_now_is_a_mismatch(self, tmp_path: Path) -> None:
-        relabelled = dataclasses.replace(self.labels, by_query={**self.labels.by_query, "0": QueryLabel("0", SHORTCUT)})
+        relabeled = dataclasses.replace(self.labels, by_query={**self.labels.by_query, "0": QueryLabel("0", SHORTCUT)})
         with pytest.raises(MismatchError, match="disagree on 1 queries"):
-            relabelled.with_validation(load_labels(written(tmp_path / "v.json")))
+            relabeled.with_validation(load_labels(written(tmp_path / "v.json")))
 
     def test_labels_of_another_version_are_a_mismatch(self, tmp_path: Path) -> None:
         origin = dataclasses.replace(self.labels.provenance, fingerprint=Fingerprint("another", None))

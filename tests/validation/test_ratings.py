@@ -53,8 +53,8 @@ def test_annotations_of_another_study_are_refused_by_name() -> None:
 def test_labels_and_flags_of_another_rubric_are_refused_by_name() -> None:
     with pytest.raises(MismatchError, match=r"unknown labels \(1: 'FINE'\)"):
         label_ratings(study(1), [judge("ann", 0, "FINE")])
-    with pytest.raises(MismatchError, match=r"unknown flags \(1: 'colour'\)"):
-        label_ratings(study(1), [judge("ann", 0, TEXT, flags=("text", "colour"))])
+    with pytest.raises(MismatchError, match=r"unknown flags \(1: 'color'\)"):
+        label_ratings(study(1), [judge("ann", 0, TEXT, flags=("text", "color"))])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Send requests to the vendors' batch endpoints, which answer within a day, at half the price.
 
 Anthropic's Message Batches and OpenAI's Batch API. What is sent is written down first, in a journal, and taken out when
-the results are on disk. So a run that is killed finds its batches again, even one whose id it never learnt: nothing is
+the results are on disk. So a run that is killed finds its batches again, even one whose id it never learned: nothing is
 sent twice. Completions are those of `CachedClient`, in the same file.
 """
 

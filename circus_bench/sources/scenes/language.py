@@ -92,7 +92,7 @@ class Edit(NamedTuple):
 
 
 def iter_claims(scene: Scene) -> Iterator[Claim]:
-    """Every claim that the scene fulfils; a claim may come more than once."""
+    """Every claim that the scene fulfills; a claim may come more than once."""
     yield BackgroundClaim(scene.background)
     for obj in scene_objects(scene):
         choices = ((value, None) for value in (obj.shape, obj.color, obj.size, obj.place))
@@ -100,7 +100,7 @@ def iter_claims(scene: Scene) -> Iterator[Claim]:
 
 
 def fulfills(scene: Scene, claims: Iterable[Claim]) -> bool:
-    """Whether the scene fulfils every claim."""
+    """Tell whether the scene fulfills every claim."""
     return all(_fulfills(scene, claim) for claim in claims)
 
 

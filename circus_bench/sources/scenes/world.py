@@ -53,7 +53,7 @@ _HELD_OUT_PARTS = 4  # one part in this many is held out
 
 
 class SceneObject(NamedTuple):
-    """One object of a scene; the fields are indices into PLACES, SHAPES, COLOURS and SIZES."""
+    """One object of a scene; the fields are indices into PLACES, SHAPES, COLORS and SIZES."""
 
     place: int
     shape: int

@@ -90,11 +90,11 @@ class Worklists:
     def of(self, person: Person) -> Worklist:
         """Derive the worklist of a person; empty for an owner."""
         trail = self._log.trail(person)
-        judged = tuple(_in_last_order(step.item for step in trail if step.kind is EventKind.JUDGEMENT))
+        judged = tuple(_in_last_order(step.item for step in trail if step.kind is EventKind.ANNOTATION))
         later = _in_last_order(step.item for step in trail if step.kind is EventKind.LATER)
         items = self._items_of(person, judged)
         training = frozenset(item for item in items if self._study.item_by_id[item].training)
-        seconds = [s.seconds for s in trail if s.kind is EventKind.JUDGEMENT and s.item not in training][-_PACE_OVER:]
+        seconds = [s.seconds for s in trail if s.kind is EventKind.ANNOTATION and s.item not in training][-_PACE_OVER:]
         return Worklist(
             items=items,
             training=training,

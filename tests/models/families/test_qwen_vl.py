@@ -366,7 +366,7 @@ def test_bfloat16_on_request_still_gives_float32_unit_vectors(checkpoints, image
 
 @pytest.mark.parametrize("architecture", CLASSES)
 def test_checkpoint_without_a_language_head_gives_the_same_embeddings(load, architecture, images, tmp_path):
-    # The head is initialised last, so that the seed gives the other weights as before.
+    # The head is initialized last, so that the seed gives the other weights as before.
     path = save_tiny_qwen(tmp_path, architecture, base=True)
     bare = load_qwen_vl(family(architecture), "tiny", path=path, device="cpu").encode([{"image": images}])
     np.testing.assert_array_equal(bare, load(architecture).encode([{"image": images}]))

@@ -1,7 +1,7 @@
 // The outbox: what was judged stays in this browser until the server has acknowledged it.
 //
 // Each delivery has an entry of its own in localStorage, so that two tabs never overwrite each other's, and an event id
-// by which the server recognises a delivery that it has had before. Deliveries are sent one at a time, in order.
+// by which the server recognizes a delivery that it has had before. Deliveries are sent one at a time, in order.
 
 import { post } from "./account.js";
 
